@@ -1,0 +1,111 @@
+/* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
+/* What differs between kernels and architectures. */
+#ifndef TRACEHOUND_COMPAT_H
+#define TRACEHOUND_COMPAT_H
+
+#include "kernel.h"
+#include <linux/bpf.h>
+#include <bpf/bpf_core_read.h>
+#include <bpf/bpf_helpers.h>
+#include <bpf/bpf_tracing.h>
+
+/* BPF_PROG gives every program a ctx, bpf_loop every step a number. */
+#pragma clang diagnostic ignored "-Wunused-parameter"
+
+/*
+ * True at the exit of the last thread of a process. Since 6.16 the tracepoint
+ * says so ("exit: add group_dead to sched_process_exit", which also added the
+ * member that is asked for here); before, two threads that exit at the same time
+ * may both see no thread alive, so callers need a guard of their own.
+ */
+static __always_inline bool is_group_dead(const __u64 *arguments, const struct task_struct *task)
+{
+	if (bpf_core_field_exists(struct trace_event_raw_sched_process_exit, group_dead))
+		return arguments[1] & 1;
+	return task->signal->live.counter == 0;
+}
+
+/* Only kernels with MPTCP have the member. */
+static __always_inline bool is_mptcp_subflow(const struct tcp_sock *tcp)
+{
+	return bpf_core_field_exists(struct tcp_sock, is_mptcp) && tcp->is_mptcp;
+}
+
+#if defined(__TARGET_ARCH_x86)
+
+enum { TASK_STATUS_COMPAT = 2 };
+
+enum syscall_number {
+	SYSCALL_READ = 0,
+	SYSCALL_WRITE = 1,
+	SYSCALL_PREAD64 = 17,
+	SYSCALL_PWRITE64 = 18,
+	SYSCALL_READV = 19,
+	SYSCALL_WRITEV = 20,
+	SYSCALL_SENDFILE = 40,
+	SYSCALL_SENDTO = 44,
+	SYSCALL_RECVFROM = 45,
+	SYSCALL_SENDMSG = 46,
+	SYSCALL_RECVMSG = 47,
+	SYSCALL_SPLICE = 275,
+	SYSCALL_PREADV = 295,
+	SYSCALL_PWRITEV = 296,
+	SYSCALL_RECVMMSG = 299,
+	SYSCALL_SENDMMSG = 307,
+	SYSCALL_PREADV2 = 327,
+	SYSCALL_PWRITEV2 = 328,
+	SYSCALL_IO_URING_ENTER = 426,
+};
+
+/* The call is one of the 32-bit table: numbers and structs differ. */
+static __always_inline bool is_compat_task(const struct task_struct *task)
+{
+	return task->thread_info.status & TASK_STATUS_COMPAT;
+}
+
+#define SYSCALL_NUMBER(regs) ((__u32)(regs)->orig_ax)
+#define SYSCALL_FIRST(regs) ((regs)->di)
+#define SYSCALL_SECOND(regs) ((regs)->si)
+#define SYSCALL_THIRD(regs) ((regs)->dx)
+
+#elif defined(__TARGET_ARCH_arm64)
+
+enum { THREAD_FLAG_32BIT = 1 << 22 };
+
+enum syscall_number {
+	SYSCALL_READ = 63,
+	SYSCALL_WRITE = 64,
+	SYSCALL_READV = 65,
+	SYSCALL_WRITEV = 66,
+	SYSCALL_PREAD64 = 67,
+	SYSCALL_PWRITE64 = 68,
+	SYSCALL_PREADV = 69,
+	SYSCALL_PWRITEV = 70,
+	SYSCALL_SENDFILE = 71,
+	SYSCALL_SPLICE = 76,
+	SYSCALL_SENDTO = 206,
+	SYSCALL_RECVFROM = 207,
+	SYSCALL_SENDMSG = 211,
+	SYSCALL_RECVMSG = 212,
+	SYSCALL_RECVMMSG = 243,
+	SYSCALL_SENDMMSG = 269,
+	SYSCALL_PREADV2 = 286,
+	SYSCALL_PWRITEV2 = 287,
+	SYSCALL_IO_URING_ENTER = 426,
+};
+
+/* The call is one of the 32-bit table: numbers and structs differ. */
+static __always_inline bool is_compat_task(const struct task_struct *task)
+{
+	return task->thread_info.flags & THREAD_FLAG_32BIT;
+}
+
+/* x0 holds the return value at the end of the call. */
+#define SYSCALL_NUMBER(regs) ((__u32)(regs)->syscallno)
+#define SYSCALL_FIRST(regs) ((regs)->orig_x0)
+#define SYSCALL_SECOND(regs) ((regs)->regs[1])
+#define SYSCALL_THIRD(regs) ((regs)->regs[2])
+
+#endif
+
+#endif

@@ -1,0 +1,304 @@
+/* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
+/*
+ * The records that cross from the kernel, and the facts that user space adds to
+ * them: their only definition. Python reads names, types and offsets from the
+ * BTF of the compiled objects.
+ *
+ * RECORD_X <-> struct x_record <-> batch.records["x"]: tied by name. The high
+ * byte of a kind is the ring it travels in. Every record starts with the header,
+ * is a multiple of 8 bytes, and has no implicit holes; bytes after the fixed part
+ * are its tail, in the order of the *_size members that describe it.
+ */
+#ifndef TRACEHOUND_WIRE_H
+#define TRACEHOUND_WIRE_H
+
+#include <linux/types.h>
+
+enum ring_id {
+	RING_LIFECYCLE = 1,
+	RING_DATA = 2,
+	RING_FACT = 3, /* filled by user space */
+};
+
+enum record_kind {
+	RECORD_FORK = RING_LIFECYCLE << 8 | 1,
+	RECORD_EXEC = RING_LIFECYCLE << 8 | 2,
+	RECORD_EXIT = RING_LIFECYCLE << 8 | 3,
+	RECORD_CONNECTION = RING_LIFECYCLE << 8 | 4,
+	RECORD_RETRANSMIT = RING_LIFECYCLE << 8 | 5,
+	RECORD_DATA = RING_DATA << 8 | 1,
+	RECORD_FACT_TICK = RING_FACT << 8 | 1,
+	RECORD_FACT_CLOCK = RING_FACT << 8 | 2,
+	RECORD_FACT_PROCESS = RING_FACT << 8 | 3,
+	RECORD_FACT_CGROUP = RING_FACT << 8 | 4,
+	RECORD_FACT_CONFIG = RING_FACT << 8 | 5,
+	RECORD_FACT_DROP = RING_FACT << 8 | 6,
+	RECORD_FACT_RING = RING_FACT << 8 | 7,
+	RECORD_FACT_LOSS = RING_FACT << 8 | 8,
+};
+
+struct record_header {
+	__u64 time_ns; /* CLOCK_MONOTONIC */
+	__u32 pid;  /* thread group in the initial pid namespace, the owner's if the kernel acted */
+	__u32 tid;  /* 0 where the kernel acted for the owner */
+	__u32 size; /* of the whole record, tail included, before rounding up to 8 */
+	__u16 kind; /* enum record_kind */
+	__u16 cpu;
+	__u64 ring_seq; /* reservations of this (ring, cpu), failed ones too; from 0 */
+};
+
+/* ---- processes ---------------------------------------------------------- */
+
+struct fork_record {
+	struct record_header header; /* pid: the parent */
+	__u64 start_ns;		     /* of the child: with its pid, its identity */
+	__u64 cgroup_id;
+	__u32 child_pid;
+	__u32 child_ns_pid; /* in its own pid namespace */
+	__u32 uid;
+	__u32 reserved;
+	char comm[16];
+};
+
+enum exec_flag {
+	EXEC_EXE_TRUNCATED = 1,
+	EXEC_ARGV_TRUNCATED = 2,
+};
+
+struct exec_record {
+	struct record_header header;
+	__u64 start_ns;
+	__u64 cgroup_id;
+	__u32 old_pid; /* the thread that called execve, if it was not the leader */
+	__u32 ppid;
+	__u32 ns_pid;
+	__u32 uid;
+	__u32 flags; /* enum exec_flag */
+	__u32 exe_size;
+	__u32 argv_size; /* arguments, each with its NUL */
+	__u32 reserved;
+	char comm[16];
+	__u8 data[]; /* exe, argv */
+};
+
+enum exit_flag {
+	EXIT_CORE_DUMPED = 1,
+	EXIT_OOM_KILL = 2,
+};
+
+struct exit_record {
+	struct record_header header;
+	__u64 start_ns;
+	__u32 exit_code;
+	__u32 signal;
+	__u32 flags; /* enum exit_flag */
+	__u32 reserved;
+	char comm[16];
+};
+
+/* ---- connections -------------------------------------------------------- */
+
+enum connection_event {
+	CONNECTION_OPEN = 1,   /* client: established */
+	CONNECTION_ACCEPT = 2, /* server: established */
+	CONNECTION_ERROR = 3,  /* client: never established */
+	CONNECTION_CLOSE = 4,  /* destroyed; counters are final */
+	CONNECTION_LISTEN = 5,
+	CONNECTION_UNLISTEN = 6,
+	CONNECTION_SNAPSHOT = 7,
+};
+
+enum connection_role {
+	ROLE_UNKNOWN = 0,
+	ROLE_CLIENT = 1,
+	ROLE_SERVER = 2,
+};
+
+enum connection_flag {
+	CONNECTION_PREEXISTING = 1, /* first seen after it was established */
+	CONNECTION_SHARED = 2,	    /* several threads used one direction */
+	CONNECTION_RESET = 4,	    /* ended by a reset, either side's */
+	CONNECTION_NEVER_ACCEPTED = 8,
+};
+
+struct connection_record {
+	struct record_header header;
+	__u64 cookie;
+	__u64 parent_cookie; /* of the listener, or 0 */
+	__u64 started_ns;    /* client: SYN sent */
+	__u64 established_ns;
+	__u64 ended_ns; /* the owner's close, FIN or reset; 0 while open */
+	__u64 first_read_ns;
+	__u64 first_write_ns;
+	__u64 last_read_start_ns;
+	__u64 bytes_sent;     /* payload queued by the program: the stream's final position */
+	__u64 bytes_received; /* payload that arrived */
+	__u64 bytes_read;     /* payload read by the program: the stream's final position */
+	__u64 send_calls;
+	__u64 receive_calls;
+	__u32 base_sent; /* TCP sequence number of the first payload byte sent */
+	__u32 base_received;
+	__u32 attempt; /* connects of this socket; with the cookie, the connection */
+	__u32 network_namespace;
+	__u32 retransmits;
+	__u32 srtt_us;
+	__s32 error; /* errno, or 0 */
+	__u32 backlog;
+	__u8 local_address[16]; /* IPv4: the first 4 bytes */
+	__u8 remote_address[16];
+	__u16 local_port;
+	__u16 remote_port;
+	__u16 family;
+	__u8 transport; /* IPPROTO_* */
+	__u8 event;	/* enum connection_event */
+	__u8 role;	/* enum connection_role */
+	__u8 state;	/* TCP state when written */
+	__u16 flags;	/* enum connection_flag */
+	__u32 reserved;
+};
+
+struct retransmit_record {
+	struct record_header header;
+	__u64 cookie;
+	__u32 sequence;
+	__u32 size_bytes;
+	__u32 state;
+	__u32 attempt;
+};
+
+/* ---- data --------------------------------------------------------------- */
+
+enum direction {
+	DIRECTION_SEND = 0,
+	DIRECTION_RECEIVE = 1,
+};
+
+enum capture_class {
+	CAPTURE_UNKNOWN = 0,   /* 4 KiB of each call until a verdict */
+	CAPTURE_FRAMED = 1,    /* all bytes of a call up to 64 KiB */
+	CAPTURE_HEAD_TAIL = 2, /* 4 KiB head and 256 B tail of each call */
+	CAPTURE_COUNT = 3,     /* position and size only */
+	CAPTURE_OFF = 4,       /* no records; counted in the socket */
+};
+
+enum data_flag {
+	DATA_PEEK = 1,	       /* MSG_PEEK: the position did not move */
+	DATA_OPAQUE = 2,       /* the payload cannot be read (sendfile, splice, io_uring) */
+	DATA_DISPUTED = 4,     /* another thread moved the position: it may be wrong */
+	DATA_FAULT = 8,	       /* a page was absent: captured bytes are fewer */
+	DATA_IOV_CUT = 16,     /* more than 128 iovecs */
+	DATA_FIRST = 32,       /* first record of its call */
+	DATA_PREEXISTING = 64, /* the socket was there before it was traced */
+	DATA_LIMITED = 128,    /* captured less than the class asks for: overload */
+};
+
+struct data_record {
+	struct record_header header;
+	__u64 cookie;
+	__u64 position_end; /* stream position after the whole call */
+	__u32 call_size;    /* bytes that the whole call moved */
+	__u32 offset;	    /* of this piece in the call */
+	__u32 head_size;    /* data[0..head_size) starts at offset */
+	__u32 tail_size;    /* then the last tail_size bytes of the call */
+	__s32 fd;
+	__u32 sequence; /* TCP sequence number of the call's first byte */
+	__u16 syscall;
+	__u16 flags;   /* enum data_flag */
+	__u16 verdict; /* enum l7_protocol, or 0 */
+	__u8 strength; /* enum l7_match */
+	__u8 family;
+	__u8 transport;
+	__u8 direction;	    /* enum direction */
+	__u8 capture_class; /* enum capture_class */
+	__u8 role;	    /* enum connection_role */
+	__u16 local_port;
+	__u16 remote_port;
+	__u8 data[];
+};
+
+/* ---- facts: what user space read from the machine ------------------------ */
+
+/* The rings were drained completely of all that was submitted before time_ns. */
+struct fact_tick_record {
+	struct record_header header;
+};
+
+struct fact_clock_record {
+	struct record_header header;
+	__u64 monotonic_ns;
+	__u64 realtime_ns;
+};
+
+struct fact_process_record {
+	struct record_header header;
+	__u64 start_ns;
+	__u32 ppid;
+	__u32 ns_pid;
+	__u32 uid;
+	__u32 exe_size;
+	__u32 argv_size; /* arguments, each with its NUL */
+	__u32 cgroup_size;
+	__u32 service_size; /* OTEL_SERVICE_NAME */
+	__u32 reserved;
+	char comm[16];
+	__u8 data[]; /* exe, argv, cgroup, service */
+};
+
+struct fact_cgroup_record {
+	struct record_header header;
+	__u64 id;
+	__u32 path_size;
+	__u32 reserved;
+	__u8 data[]; /* path */
+};
+
+struct fact_config_record {
+	struct record_header header;
+	__u32 text_size;
+	__u32 reserved;
+	__u8 data[]; /* JSON */
+};
+
+/* Records that the drain read and threw away. header.cpu: whose they were. */
+struct fact_drop_record {
+	struct record_header header;
+	__u64 first_seq;
+	__u64 last_seq;
+	__u64 count;
+	__u64 first_ns;
+	__u64 last_ns;
+	__u32 ring;    /* enum ring_id */
+	__u32 counter; /* enum loss_counter */
+};
+
+/* The next ring_seq of (ring, header.cpu) at time_ns. */
+struct fact_ring_record {
+	struct record_header header;
+	__u64 next_seq;
+	__u32 ring; /* enum ring_id */
+	__u32 reserved;
+};
+
+enum loss_counter {
+	LOSS_RING_FULL = 0,	  /* no room in a ring */
+	LOSS_BACKLOG_FULL = 1,	  /* decode lagged, the drain threw records away */
+	LOSS_FAULT = 2,		  /* a page of the payload was absent */
+	LOSS_IOV_CUT = 3,	  /* bytes beyond the 128th iovec */
+	LOSS_STORAGE_FULL = 4,	  /* no memory for a socket's state */
+	LOSS_TABLE_FULL = 5,	  /* a map had no room */
+	LOSS_OPAQUE_BYTES = 6,	  /* bytes of calls whose payload cannot be read */
+	LOSS_CAPTURE_LIMITED = 7, /* overload: less was captured */
+	LOSS_COUNTERS = 8,
+};
+
+/* A counter of the kernel side that rose between first_ns and last_ns. */
+struct fact_loss_record {
+	struct record_header header;
+	__u64 count;
+	__u64 first_ns;
+	__u64 last_ns;
+	__u32 counter; /* enum loss_counter */
+	__u32 reserved;
+};
+
+#endif

@@ -1,0 +1,270 @@
+// SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause
+/* Processes: fork, exec and exit of those traced; keeps the set of traced processes. */
+#include "compat.h"
+#include "filter.h"
+#include "ring.h"
+
+enum {
+	PATH_PARTS_MAX = 32,
+	PATH_STEPS_MAX = 2 * PATH_PARTS_MAX, /* a mount point is a step, not a part */
+	PATH_SIZE_MAX = 4096,
+	NAME_SIZE_MAX = 256,
+	ARGV_SIZE_MAX = 4096,
+	PAGE_SIZE_MIN = 4096,
+	EXEC_DATA_SIZE = PATH_SIZE_MAX + ARGV_SIZE_MAX,
+};
+
+struct exec_scratch {
+	const unsigned char *parts[PATH_PARTS_MAX]; /* names, the last one first */
+	struct exec_record record;		    /* its data: EXEC_DATA_SIZE bytes */
+};
+
+/* One for one program: two programs may nest on a CPU, one with itself may not. */
+struct {
+	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
+	__uint(max_entries, 1);
+	__uint(key_size, sizeof(__u32));
+	__uint(value_size, sizeof(struct exec_scratch) + EXEC_DATA_SIZE);
+} scratch_exec SEC(".maps");
+
+struct path_walk {
+	struct exec_scratch *scratch;
+	struct dentry *dentry;
+	struct mount *mount;
+	__u32 parts;
+	__u32 size;
+	__u32 complete;
+	__u32 reserved;
+};
+
+static __always_inline __u64 cgroup_id_of(const struct task_struct *task)
+{
+	return task->cgroups->dfl_cgrp->kn->id;
+}
+
+/* The pid in the task's own pid namespace. */
+static __always_inline __u32 ns_pid_of(const struct task_struct *task)
+{
+	const struct pid *pid = task->group_leader->thread_pid;
+	__u32 number = 0, level = pid->level;
+
+	bpf_probe_read_kernel(&number, sizeof(number),
+			      (const __u8 *)pid + bpf_core_field_offset(struct pid, numbers) +
+				      level * bpf_core_type_size(struct upid) +
+				      bpf_core_field_offset(struct upid, nr));
+	return number;
+}
+
+static void emit_fork(struct task_struct *parent, struct task_struct *child)
+{
+	struct fork_record *record;
+
+	record = reserve_record(RECORD_FORK, sizeof(*record), parent->tgid, parent->pid);
+	if (!record)
+		return;
+	record->start_ns = child->start_time;
+	record->cgroup_id = cgroup_id_of(child);
+	record->child_pid = child->tgid;
+	record->child_ns_pid = ns_pid_of(child);
+	record->uid = child->cred->uid.val;
+	record->reserved = 0;
+	bpf_probe_read_kernel(record->comm, sizeof(record->comm), child->comm);
+	submit_record(record, record->header.ring_seq, sizeof(*record));
+}
+
+/* One step from a file towards the root: keep a name, or cross a mount point. 1 ends the walk. */
+static long walk_step(__u32 step, struct path_walk *walk)
+{
+	struct dentry *dentry = walk->dentry, *parent;
+	struct mount *mount = walk->mount;
+
+	if (dentry == BPF_CORE_READ(mount, mnt.mnt_root)) {
+		walk->mount = BPF_CORE_READ(mount, mnt_parent);
+		walk->dentry = BPF_CORE_READ(mount, mnt_mountpoint);
+		walk->complete = walk->mount == mount;
+		return walk->complete;
+	}
+	if (walk->parts >= PATH_PARTS_MAX)
+		return 1;
+	walk->scratch->parts[walk->parts++] = BPF_CORE_READ(dentry, d_name.name);
+	parent = BPF_CORE_READ(dentry, d_parent);
+	walk->dentry = parent;
+	walk->complete = parent == dentry; /* of no file system: memfd */
+	return walk->complete;
+}
+
+static long append_part(__u32 index, struct path_walk *walk)
+{
+	__u32 part = walk->parts - 1 - index, size = walk->size;
+	long length;
+
+	if (part >= PATH_PARTS_MAX || size > PATH_SIZE_MAX - NAME_SIZE_MAX - 1) {
+		walk->complete = 0;
+		return 1;
+	}
+	walk->scratch->record.data[size] = '/';
+	length = bpf_probe_read_kernel_str(walk->scratch->record.data + size + 1, NAME_SIZE_MAX,
+					   walk->scratch->parts[part]);
+	if (length < 1)
+		length = 1;
+	walk->size = size + length; /* the slash instead of the NUL */
+	return 0;
+}
+
+/* Write the path of the program's file at scratch->record.data; returns its size, without a NUL. */
+static __u32 read_exe(struct exec_scratch *scratch, struct task_struct *task,
+		      struct linux_binprm *program)
+{
+	struct file *file = task->mm->exe_file;
+	struct path_walk walk = {.scratch = scratch, .dentry = BPF_CORE_READ(file, f_path.dentry)};
+	struct vfsmount *mount = BPF_CORE_READ(file, f_path.mnt);
+	long length;
+
+	walk.mount = (void *)mount - bpf_core_field_offset(struct mount, mnt);
+	bpf_loop(PATH_STEPS_MAX, walk_step, &walk, 0);
+	if (walk.complete)
+		bpf_loop(walk.parts, append_part, &walk, 0);
+	if (walk.complete)
+		return walk.size;
+	scratch->record.flags |= EXEC_EXE_TRUNCATED;
+	length = bpf_probe_read_kernel_str(scratch->record.data, PATH_SIZE_MAX, program->filename);
+	return length > 0 ? length - 1 : 0;
+}
+
+/* Write the arguments at scratch->record.data + at; returns their size. */
+static __u32 read_argv(struct exec_scratch *scratch, struct task_struct *task, __u32 at)
+{
+	__u64 start = task->mm->arg_start, size = task->mm->arg_end - start;
+
+	if (size > ARGV_SIZE_MAX) {
+		size = ARGV_SIZE_MAX;
+		scratch->record.flags |= EXEC_ARGV_TRUNCATED;
+	}
+	if (at > PATH_SIZE_MAX ||
+	    !bpf_probe_read_user(scratch->record.data + at, size, (void *)start))
+		return at > PATH_SIZE_MAX ? 0 : size;
+	/* One absent page fails the whole read. */
+	scratch->record.flags |= EXEC_ARGV_TRUNCATED;
+	size = PAGE_SIZE_MIN - start % PAGE_SIZE_MIN;
+	if (bpf_probe_read_user(scratch->record.data + at, size, (void *)start))
+		return 0;
+	return size;
+}
+
+static void emit_exec(struct task_struct *task, int old_pid, struct linux_binprm *program)
+{
+	__u32 key = 0, size;
+	struct exec_scratch *scratch = bpf_map_lookup_elem(&scratch_exec, &key);
+	struct exec_record *record;
+
+	if (!scratch)
+		return;
+	record = &scratch->record;
+	record->start_ns = task->group_leader->start_time;
+	record->cgroup_id = cgroup_id_of(task);
+	record->old_pid = old_pid == task->pid ? 0 : old_pid;
+	record->ppid = task->real_parent->tgid;
+	record->ns_pid = ns_pid_of(task);
+	record->uid = task->cred->uid.val;
+	record->flags = 0;
+	record->reserved = 0;
+	bpf_probe_read_kernel(record->comm, sizeof(record->comm), task->comm);
+	record->exe_size = read_exe(scratch, task, program);
+	record->argv_size = read_argv(scratch, task, record->exe_size);
+	size = sizeof(*record) + record->exe_size + record->argv_size;
+	if (size > sizeof(*record) + EXEC_DATA_SIZE)
+		return;
+	fill_header(&record->header, bpf_ktime_get_ns(), RECORD_EXEC, size, task->tgid, task->pid);
+	output_record(&lifecycle, RING_LIFECYCLE, &record->header, size);
+}
+
+static void emit_exit(struct task_struct *task)
+{
+	struct task_struct *leader = task->group_leader;
+	struct signal_struct *signal = task->signal;
+	struct exit_record *record;
+	__u32 code;
+
+	record = reserve_record(RECORD_EXIT, sizeof(*record), task->tgid, task->pid);
+	if (!record)
+		return;
+	code = signal->flags & SIGNAL_GROUP_EXIT ? signal->group_exit_code : leader->exit_code;
+	record->start_ns = leader->start_time;
+	record->exit_code = code >> 8 & 0xff;
+	record->signal = code & 0x7f;
+	record->flags = code & 0x80 ? EXIT_CORE_DUMPED : 0;
+	if (record->signal == SIGKILL && signal->oom_mm)
+		record->flags |= EXIT_OOM_KILL;
+	record->reserved = 0;
+	bpf_probe_read_kernel(record->comm, sizeof(record->comm), leader->comm);
+	submit_record(record, record->header.ring_seq, sizeof(*record));
+}
+
+SEC("tp_btf/sched_process_fork")
+int BPF_PROG(on_fork, struct task_struct *parent, struct task_struct *child)
+{
+	__u32 mode, tgid = child->tgid;
+
+	if (tgid == (__u32)parent->tgid)
+		return 0; /* a thread */
+	mode = mode_of(parent->tgid);
+	if (mode == TRACE_NONE)
+		return 0;
+	if (mode == TRACE_SPAWNER)
+		mode = TRACE_PENDING;
+	if (!config_trace_all && bpf_map_update_elem(&traced, &tgid, &mode, BPF_ANY))
+		count_loss(LOSS_TABLE_FULL, 1);
+	emit_fork(parent, child);
+	return 0;
+}
+
+SEC("tp_btf/sched_process_exec")
+int BPF_PROG(on_exec, struct task_struct *task, int old_pid, struct linux_binprm *program)
+{
+	__u32 mode, tgid = task->tgid;
+
+	mode = mode_of(tgid);
+	if (mode == TRACE_PENDING) {
+		mode = TRACE_ON;
+		bpf_map_update_elem(&traced, &tgid, &mode, BPF_EXIST);
+	}
+	if (mode == TRACE_ON)
+		emit_exec(task, old_pid, program);
+	return 0;
+}
+
+/* Deleting the process from the set is the guard against a second record of its exit. */
+SEC("tp_btf/sched_process_exit")
+int BPF_PROG(on_exit, struct task_struct *task)
+{
+	__u32 tgid = task->tgid, mode;
+
+	if (!is_group_dead(ctx, task))
+		return 0;
+	mode = mode_of(tgid);
+	if (mode != TRACE_ON && mode != TRACE_PENDING)
+		return 0;
+	if (bpf_map_delete_elem(&traced, &tgid) && !config_trace_all)
+		return 0;
+	emit_exit(task);
+	return 0;
+}
+
+/*
+ * Run by ourselves: marks the process that runs it and tells its pid, which user
+ * space in a pid namespace of its own cannot know.
+ */
+SEC("syscall")
+int on_mark(struct own_mark *mark)
+{
+	__u32 mode = mark->mode, tgid = bpf_get_current_pid_tgid() >> 32;
+
+	mark->tgid = tgid;
+	if (mode == TRACE_NONE) {
+		bpf_map_delete_elem(&traced, &tgid);
+		return 0;
+	}
+	return bpf_map_update_elem(&traced, &tgid, &mode, BPF_ANY);
+}
+
+char LICENSE[] SEC("license") = "Dual BSD/GPL";
