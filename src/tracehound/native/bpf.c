@@ -1,0 +1,60 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include <stdarg.h>
+#include <stdbool.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <string.h>
+
+#include <bpf/bpf.h>
+#include <bpf/btf.h>
+#include <bpf/libbpf.h>
+
+/* What libbpf says is kept per thread: loading in two threads does not mix. */
+static __thread char log_text[1 << 18];
+static __thread size_t log_size;
+
+static int keep_log(enum libbpf_print_level level, const char *format, va_list arguments)
+{
+	size_t room = sizeof(log_text) - log_size;
+	int length;
+
+	if (level == LIBBPF_DEBUG)
+		return 0;
+	length = vsnprintf(log_text + log_size, room, format, arguments);
+	if (length > 0)
+		log_size += (size_t)length < room ? (size_t)length : room - 1;
+	return length;
+}
+
+size_t bpf_take_log(char *text, size_t room)
+{
+	size_t size = log_size < room ? log_size : room;
+
+	memcpy(text, log_text, size);
+	log_size = 0;
+	return size;
+}
+
+struct bpf_object *bpf_open(const void *image, size_t size, const char *name, const char *btf_path)
+{
+	LIBBPF_OPTS(bpf_object_open_opts, options, .object_name = name,
+		    .btf_custom_path = btf_path);
+
+	libbpf_set_print(keep_log);
+	return bpf_object__open_mem(image, size, &options);
+}
+
+const void *bpf_object_btf(const struct bpf_object *object, uint32_t *size)
+{
+	const struct btf *btf = bpf_object__btf(object);
+
+	return btf ? btf__raw_data(btf, size) : NULL;
+}
+
+int bpf_run_here(int program_fd, void *context, uint32_t size)
+{
+	LIBBPF_OPTS(bpf_test_run_opts, options, .ctx_in = context, .ctx_size_in = size);
+	int status = bpf_prog_test_run_opts(program_fd, &options);
+
+	return status ? status : (int)options.retval;
+}
