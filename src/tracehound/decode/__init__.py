@@ -1,0 +1,73 @@
+"""Records -> rows: one batch of numpy records in, Arrow tables out.
+
+A function of the records alone: no clock, no timer, no /proc; time is that of the records and the watermark.
+Cutting the stream into other batches gives the same rows in the same order within each table.
+"""
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+from tracehound.decode.connections import Connections
+from tracehound.decode.facts import decode_facts
+from tracehound.decode.losses import Loss, Losses, loss_rows
+from tracehound.decode.parsing import CaptureOrder
+from tracehound.decode.processes import Processes
+from tracehound.decode.requests import Requests, RequestsResult
+from tracehound.decode.settings import DecodeSettings
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+    from tracehound.batch import Batch
+    from tracehound.btf import Layout
+    from tracehound.protocols._protocol import Protocol
+
+__all__ = ["CaptureOrder", "DecodeSettings", "Decoder"]
+
+
+class Decoder:
+    """Decodes the batches of one trace, in order."""
+
+    def __init__(self, layout: "Layout", protocols: "Sequence[Protocol]", settings: DecodeSettings) -> None:
+        self._processes = Processes(layout)
+        self._requests = Requests(layout, protocols, settings)
+        self._connections = Connections(layout, settings, self._requests.protocols_of)
+        self._losses = Losses(layout, settings)
+
+    def decode(self, batch: "Batch") -> "dict[str, pa.RecordBatch]":
+        """Return the tables that have rows, and `fact_process`, `fact_cgroup` and `fact_clock` for enrich."""
+        tables = decode_facts(batch)
+        processes = self._processes.decode(batch)
+        if processes is not None:
+            tables["processes"] = processes
+        result = self._requests.decode(batch)
+        tables |= self._connections.decode(batch)
+        return tables | _tables_of(result, self._losses.decode(batch))
+
+    @staticmethod
+    def facts(batch: "Batch") -> "dict[str, pa.RecordBatch]":
+        """Return the facts of a batch alone, for rows that come before its records are decoded."""
+        return decode_facts(batch)
+
+    def finish(self, time_ns: int) -> "dict[str, pa.RecordBatch]":
+        """Return the rows that only the end of the trace, at `time_ns`, makes true: requests without answer, waiting
+        opens and accepts, a `snapshot` of each connection still open, losses at the end of a ring."""
+        result = self._requests.finish(time_ns)
+        tables = self._connections.finish(time_ns)
+        return tables | _tables_of(result, self._losses.finish())
+
+    def take_orders(self) -> list[CaptureOrder]:
+        """Return what the kernel shall capture of connections from now on, and forget it."""
+        orders = list(self._requests.orders)
+        self._requests.orders.clear()
+        return orders
+
+
+def _tables_of(result: RequestsResult, losses: list[Loss]) -> "dict[str, pa.RecordBatch]":
+    tables = {}
+    if result.requests is not None and result.requests.num_rows:
+        tables["requests"] = result.requests
+    every: list[tuple[Any, ...]] = [*losses, *result.losses]
+    if every:
+        tables["losses"] = loss_rows(every)
+    return tables

@@ -1,0 +1,154 @@
+"""Records of sockets -> rows: which member of a connection record becomes which column, and when it is null.
+
+`connections` decides which rows there are and to whom they belong; here all is the same for every row.
+"""
+
+from collections.abc import MutableMapping, Sequence
+from dataclasses import dataclass, fields
+from typing import Any, Final
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from tracehound.decode.addresses import (
+    FAMILIES,
+    ROLES,
+    TRANSPORTS,
+    address_column,
+    errno_name,
+    name_column,
+    tcp_state_name,
+)
+from tracehound.tables import TABLES, build
+
+Int64s = npt.NDArray[np.int64]
+Bools = npt.NDArray[np.bool_]
+Rows = npt.NDArray[np.void]
+
+EVENTS: Final = {1: "open", 2: "accept", 3: "error", 4: "close", 7: "snapshot"}  # enum connection_event
+
+
+@dataclass(slots=True)
+class Events:
+    """Rows to be: parallel columns; pid and tid 0 and fd -1 stand for null."""
+
+    event: Int64s  # enum connection_event
+    connection: Int64s
+    time_ns: Int64s
+    written_ns: Int64s  # when the row was known: the order of rows
+    pid: Int64s
+    tid: Int64s
+    fd: Int64s
+    preexisting: Bools
+    counted: Bools  # the record's counters are of this moment
+    records: Rows
+
+    def take(self, rows: Bools) -> "Events":
+        """Return the rows of a mask."""
+        return Events(**{field.name: getattr(self, field.name)[rows] for field in fields(Events)})
+
+
+def join_events(parts: Sequence[Events]) -> Events | None:
+    """Return all rows in the order in which they were known, None if there are none."""
+    parts = [part for part in parts if len(part.event)]
+    if not parts:
+        return None
+    columns = {field.name: np.concatenate([getattr(part, field.name) for part in parts]) for field in fields(Events)}
+    order = np.lexsort((columns["event"], columns["connection"], columns["written_ns"]))
+    return Events(**{name: column[order] for name, column in columns.items()})
+
+
+def connection_rows(
+    events: Events, protocols_of: MutableMapping[int, tuple[str | None, str | None]], is_end: bool = False
+) -> pa.RecordBatch:
+    """Return `connections` rows; what `protocols_of` knows of a connection is taken out of it at its close.
+
+    The snapshots at the end know their protocol too; others come too early to.
+    """
+    records, counted = events.records, events.counted
+    known = records["event"] != 0  # else it stands in for a data record: no addresses
+    opened = (records["started_ns"] != 0) & (records["established_ns"] != 0)
+    connect_ns = records["established_ns"].astype(np.int64) - records["started_ns"].astype(np.int64)
+    values: dict[str, Any] = {
+        "time_ns": events.time_ns,
+        "pid": _nullable(events.pid, events.pid > 0),
+        "tid": _nullable(events.tid, events.tid > 0),
+        "preexisting": events.preexisting,
+        "event": name_column(events.event, EVENTS.get),
+        "connection": events.connection,
+        "cookie": records["cookie"],
+        "transport": name_column(records["transport"], TRANSPORTS.get),
+        "role": name_column(records["role"], ROLES.get),
+        **_ends(records, known),
+        "fd": _nullable(events.fd, events.fd >= 0),
+        "connect_ns": _nullable(connect_ns, opened & (records["role"] == 1) & (connect_ns >= 0)),
+        "srtt_us": _nullable(records["srtt_us"], counted & (records["srtt_us"] != 0)),
+        "state": name_column(records["state"], tcp_state_name),
+        "error": name_column(records["error"], errno_name),
+    }
+    for name in ("first_read_ns", "first_write_ns", "last_read_start_ns"):
+        values[name] = _nullable(records[name], counted & (records[name] != 0))
+    for name in ("send_calls", "receive_calls", "bytes_sent", "bytes_received", "retransmits"):
+        values[name] = _nullable(records[name], counted)
+    values |= _protocols(events, protocols_of, (4, 7) if is_end else (4,))
+    return build(TABLES["connections"], len(records), values)
+
+
+def listen_rows(records: Rows, listen_event: int, preexisting: int) -> pa.RecordBatch:
+    """Return `listens` rows of connection records; `preexisting` is the flag's bit."""
+    is_open = records["event"] == listen_event
+    known = np.ones(len(records), bool)
+    ends = _ends(records, known)
+    ended_ns = records["ended_ns"].astype(np.int64)
+    values = {
+        "time_ns": np.where(~is_open & (ended_ns != 0), ended_ns, records["time_ns"].astype(np.int64)),
+        "pid": _nullable(records["pid"], records["pid"] > 0),
+        "tid": _nullable(records["tid"], records["tid"] > 0),
+        "preexisting": (records["flags"] & preexisting) != 0,
+        "event": name_column(is_open, lambda opened: "open" if opened else "close"),
+        "cookie": records["cookie"],
+        "backlog": _nullable(records["backlog"], is_open),
+        **{name: ends[name] for name in ("family", "local_ip", "local_port")},
+    }
+    return build(TABLES["listens"], len(records), values)
+
+
+def retransmit_rows(records: Rows) -> pa.RecordBatch:
+    """Return `retransmits` rows."""
+    values = {
+        "time_ns": records["time_ns"],
+        "pid": _nullable(records["pid"], records["pid"] > 0),
+        "tid": _nullable(records["tid"], records["tid"] > 0),
+        "connection": records["cookie"].astype(np.int64) << 8 | records["attempt"] & 0xFF,
+        "state": name_column(records["state"], tcp_state_name),
+        "sequence": records["sequence"],
+        "size_bytes": records["size_bytes"],
+    }
+    return build(TABLES["retransmits"], len(records), values)
+
+
+def _ends(records: Rows, known: Bools) -> dict[str, Any]:
+    family = np.where(known, records["family"], 0)
+    return {
+        "family": name_column(records["family"], FAMILIES.get),
+        "local_ip": address_column(family, records["local_address"]),
+        "local_port": _nullable(records["local_port"], records["local_port"] != 0),
+        "remote_ip": address_column(family, records["remote_address"]),
+        "remote_port": _nullable(records["remote_port"], records["remote_port"] != 0),
+    }
+
+
+def _protocols(
+    events: Events, protocols_of: MutableMapping[int, tuple[str | None, str | None]], of_events: tuple[int, ...]
+) -> dict[str, Any]:
+    nothing = (None, None)
+    found: list[tuple[str | None, str | None]] = [nothing] * len(events.event)
+    at = np.flatnonzero(np.isin(events.event, of_events)).tolist()
+    for row, connection in zip(at, events.connection[at].tolist(), strict=True):
+        found[row] = protocols_of.pop(connection, nothing)
+    return {"protocol": [protocol for protocol, _ in found], "why": [why for _, why in found]}
+
+
+def _nullable(column: npt.NDArray[Any], valid: Bools) -> pa.Array:
+    return pa.array(column, mask=~valid)

@@ -1,0 +1,106 @@
+"""Fills `peer_service` of requests: the service at the other end of the connection.
+
+The other end is the row of `connections` whose addresses are the same the other way round; for a client without
+one, the listener at the remote address, or at the remote port of all addresses if the remote address is one of this
+host. All three were seen in the trace, so `peer_service_inferred` is false; it stays null with the service. An
+address names its service from the time of its row on. Leaves out network namespaces: two of them may use one
+address.
+"""
+
+from collections import OrderedDict
+from collections.abc import Hashable, Iterable
+from typing import Any, Final
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from tracehound.enrich.columns import Tables, fill_columns
+
+ENDS_KEPT: Final = 65_536
+WILDCARDS: Final = ("0.0.0.0", "::")
+_ENDS: Final = ("local_ip", "local_port", "remote_ip", "remote_port")
+
+
+class _Book:
+    """Services by key and time; the keys longest unused by a new entry are forgotten."""
+
+    def __init__(self) -> None:
+        self._entries: OrderedDict[Hashable, list[tuple[int, str]]] = OrderedDict()
+
+    def set(self, key: Hashable, since_ns: int, service: str) -> None:
+        """Let a key name a service from a time on."""
+        entries = self._entries.setdefault(key, [])
+        entries.append((since_ns, service))
+        entries.sort(key=lambda entry: entry[0])
+        del entries[:-4]
+        self._entries.move_to_end(key)
+        if len(self._entries) > ENDS_KEPT:
+            self._entries.popitem(last=False)
+
+    def get(self, key: Hashable, time_ns: int) -> str | None:
+        """Return the service that a key named at a time."""
+        for since_ns, service in reversed(self._entries.get(key, ())):
+            if since_ns <= time_ns:
+                return service
+        return None
+
+
+class Peers:
+    """Knows whose the ends of connections are; costs Python for each connection, not for each request."""
+
+    def __init__(self) -> None:
+        self._ends = _Book()  # (local_ip, local_port, remote_ip, remote_port)
+        self._listeners = _Book()  # (ip, port)
+        self._own_ips = OrderedDict[str, int]()  # -> since
+
+    def add(self, tables: Tables) -> Tables:
+        """Learn from `listens` and `connections`, then fill `requests`."""
+        if "listens" in tables:
+            for row in _rows(tables["listens"], "open", ("local_ip", "local_port")):
+                self._listeners.set((row["local_ip"], row["local_port"]), row["time_ns"], row["service"])
+        if "connections" in tables:
+            for row in _rows(tables["connections"], ("open", "accept", "snapshot"), _ENDS):
+                self._ends.set(tuple(row[name] for name in _ENDS), row["time_ns"], row["service"])
+                self._know_ip(row["local_ip"], row["time_ns"])
+        requests = tables.get("requests")
+        if requests is None or not len(requests):
+            return tables
+        return tables | {"requests": self._fill(requests)}
+
+    def _know_ip(self, address: str | None, time_ns: int) -> None:
+        if address is not None and time_ns < self._own_ips.get(address, time_ns + 1):
+            self._own_ips[address] = time_ns
+            if len(self._own_ips) > ENDS_KEPT:
+                self._own_ips.popitem(last=False)
+
+    def _fill(self, requests: pa.RecordBatch) -> pa.RecordBatch:
+        connections = pc.fill_null(requests.column("connection"), -1).to_numpy(zero_copy_only=False)
+        _, first, inverse = np.unique(connections, return_index=True, return_inverse=True)
+        wanted = requests.select(["time_ns", "role", *_ENDS]).take(pa.array(first)).to_pylist()
+        services = pa.array([self._peer(row) for row in wanted], pa.string()).take(pa.array(inverse))
+        found = pc.if_else(pc.is_valid(services), pa.scalar(False), pa.scalar(None, pa.bool_()))
+        return fill_columns(requests, {"peer_service": services, "peer_service_inferred": found})
+
+    def _peer(self, row: dict[str, Any]) -> str | None:
+        time_ns, ip, port = row["time_ns"], row["remote_ip"], row["remote_port"]
+        service = self._ends.get((ip, port, row["local_ip"], row["local_port"]), time_ns)
+        if service is not None or row["role"] == "server" or ip is None:
+            return service
+        service = self._listeners.get((ip, port), time_ns)
+        if service is None and self._is_own(row, time_ns):
+            wildcards = (self._listeners.get((any_ip, port), time_ns) for any_ip in WILDCARDS)
+            service = next((one for one in wildcards if one is not None), None)
+        return service
+
+    def _is_own(self, row: dict[str, Any], time_ns: int) -> bool:
+        ip = row["remote_ip"]
+        return ip in (row["local_ip"], "::1") or ip.startswith("127.") or self._own_ips.get(ip, time_ns + 1) <= time_ns
+
+
+def _rows(table: pa.RecordBatch, events: str | Iterable[str], ends: Iterable[str]) -> list[dict[str, Any]]:
+    """Return the rows of these events whose service is known, one for each socket."""
+    wanted = pa.array([events] if isinstance(events, str) else list(events))
+    mask = pc.and_(pc.is_in(table.column("event"), value_set=wanted), pc.is_valid(table.column("service")))
+    rows: list[dict[str, Any]] = table.select(["time_ns", "service", *ends]).filter(mask).to_pylist()
+    return rows

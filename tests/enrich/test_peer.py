@@ -1,0 +1,80 @@
+"""Ends of connections and listeners in, peer_service out."""
+
+from typing import Any
+
+import pytest
+from tests.enrich.rows import column, table
+
+from tracehound.enrich.peer import Peers
+
+
+def ends(local: str, remote: str) -> dict[str, Any]:
+    (local_ip, local_port), (remote_ip, remote_port) = local.rsplit(":", 1), remote.rsplit(":", 1)
+    return {
+        "local_ip": local_ip,
+        "local_port": int(local_port),
+        "remote_ip": remote_ip,
+        "remote_port": int(remote_port),
+    }
+
+
+def listen(time_ns: int, ip: str, port: int, service: str | None) -> dict[str, Any]:
+    return {"event": "open", "time_ns": time_ns, "local_ip": ip, "local_port": port, "service": service}
+
+
+LISTENS = table(
+    "listens", listen(5, "0.0.0.0", 80, "nginx"), listen(5, "10.0.0.1", 81, "api"), listen(5, "::", 82, None)
+)
+CONNECTIONS = table(
+    "connections",
+    {"event": "open", "time_ns": 10, "service": "web", **ends("127.0.0.1:4000", "127.0.0.1:80")},
+    {"event": "accept", "time_ns": 10, "service": "worker", **ends("127.0.0.1:80", "127.0.0.1:4000")},
+    {"event": "open", "time_ns": 10, "service": "web", **ends("10.0.0.1:4000", "203.0.113.9:80")},
+    {"event": "close", "time_ns": 10, "service": "closed", **ends("10.0.0.1:9", "10.0.0.1:8")},
+)
+
+
+@pytest.mark.parametrize(
+    ("role", "local", "remote", "time_ns", "service"),
+    [
+        ("client", "127.0.0.1:4000", "127.0.0.1:80", 20, "worker"),
+        ("server", "127.0.0.1:80", "127.0.0.1:4000", 20, "web"),
+        (None, "127.0.0.1:80", "127.0.0.1:4000", 20, "web"),
+        ("client", "127.0.0.1:4000", "127.0.0.1:80", 9, "nginx"),  # before the accept: the listener
+        ("client", "127.0.0.1:4000", "127.0.0.1:80", 4, None),  # before the listener
+        ("client", "127.0.0.1:4001", "127.0.0.1:80", 20, "nginx"),
+        ("client", "10.0.0.1:4001", "10.0.0.1:80", 20, "nginx"),
+        ("client", "127.0.0.1:4001", "10.0.0.1:80", 20, "nginx"),  # an own address: a connection had it
+        ("client", "10.0.0.1:4000", "203.0.113.9:80", 20, None),  # all addresses are not those of others
+        ("client", "10.0.0.2:4000", "10.0.0.1:81", 20, "api"),
+        ("client", "127.0.0.1:4001", "127.0.0.1:82", 20, None),
+        ("server", "10.0.0.1:5", "127.0.0.1:80", 20, None),  # a client is never found by a listener
+        ("client", "10.0.0.1:8", "10.0.0.1:9", 20, None),
+    ],
+)
+def test_peer(role: str | None, local: str, remote: str, time_ns: int, service: str | None) -> None:
+    requests = table("requests", {"connection": 1, "role": role, "time_ns": time_ns, **ends(local, remote)})
+    found = Peers().add({"listens": LISTENS, "connections": CONNECTIONS, "requests": requests})
+    expected = (service, None if service is None else False)
+    assert column(found, "requests", "peer_service", "peer_service_inferred") == [expected]
+
+
+def test_many_requests_of_few_connections_keep_their_places() -> None:
+    peers = Peers()
+    peers.add({"listens": LISTENS, "connections": CONNECTIONS})
+    one = {"connection": 1, "role": "client", "time_ns": 20, **ends("127.0.0.1:4000", "127.0.0.1:80")}
+    two = {"connection": 2, "role": "server", "time_ns": 20, **ends("127.0.0.1:80", "127.0.0.1:4000")}
+    rows = table("requests", *([one, two, two] * 1_000))
+    assert column(peers.add({"requests": rows}), "requests", "peer_service") == ["worker", "web", "web"] * 1_000
+
+
+def test_a_reused_address_names_the_newer_end() -> None:
+    rows = [
+        {"event": "open", "time_ns": at, "service": service, **ends("127.0.0.1:4000", "127.0.0.1:80")}
+        for at, service in ((10, "first"), (20, "second"))
+    ]
+    requests = [
+        {"connection": at, "role": "server", "time_ns": at, **ends("127.0.0.1:80", "127.0.0.1:4000")} for at in (15, 25)
+    ]
+    found = Peers().add({"connections": table("connections", *rows), "requests": table("requests", *requests)})
+    assert column(found, "requests", "peer_service") == ["first", "second"]

@@ -1,0 +1,95 @@
+"""Rows in, the same rows without secrets out."""
+
+import random
+
+import pytest
+from tests.enrich.rows import column, table
+from tests.enrich.test_secrets import leaks, make_secret
+
+from tracehound.enrich import make_enrichers
+from tracehound.enrich.redact import MEMO_BYTES, Redactor
+from tracehound.protocols import load_protocols
+
+PROTOCOLS = load_protocols()
+
+
+def test_columns_and_nothing_else() -> None:
+    requests = table(
+        "requests",
+        {
+            "protocol": "http1",
+            "resource": "/a?x=1",
+            "error_message": "no bob@example.com",
+            "operation": "GET",
+            "status": 200,
+        },
+        {"protocol": "redis", "resource": "/a?x=1", "statement": "AUTH password=hunter2"},
+        {"protocol": None, "resource": "/a?x=1"},
+        {"protocol": "http1", "resource": None},
+    )
+    connections = table("connections", {"local_ip": "1.2.3.4"})
+    found = Redactor(PROTOCOLS).add({"requests": requests, "connections": connections})
+    assert column(found, "requests", "resource") == ["/a?x=?", "/a?x=1", "/a?x=1", None]
+    assert column(found, "requests", "error_message") == ["no ?", None, None, None]
+    assert column(found, "requests", "statement") == [None, "AUTH password=?", None, None]
+    same = [name for name in requests.schema.names if name not in ("resource", "error_message", "statement")]
+    assert found["requests"].select(same).equals(requests.select(same))
+    assert found["requests"].schema.equals(requests.schema)
+    assert found["connections"] is connections
+
+
+def test_argv() -> None:
+    rows = table(
+        "processes", {"argv": ["app", "--password", "x"]}, {"argv": None}, {"argv": []}, {"argv": ["ls", "-l"]}
+    )
+    found = Redactor(PROTOCOLS).add({"processes": rows})
+    assert column(found, "processes", "argv") == [["app", "--password", "?"], None, [], ["ls", "-l"]]
+
+
+def test_every_text_extra_is_cleaned() -> None:
+    extras = [c.name for p in PROTOCOLS for c in (*p.request_extras, *p.response_extras) if c.type == "string"]
+    rows = table("requests", {"protocol": "http1"} | dict.fromkeys(extras, "bob@example.com"))
+    found = Redactor(PROTOCOLS).add({"requests": rows})
+    assert {name: column(found, "requests", name) for name in extras} == {name: ["?"] for name in extras}
+
+
+def test_no_planted_secret_survives_in_rows() -> None:
+    rng = random.Random(7)
+    secrets = [make_secret(rng, "abcdefghijkXYZ0123456789-_.") for _ in range(1_000)]
+    requests = table(
+        "requests", *({"protocol": "http1", "resource": f"/p/{n % 7}?key={secret}"} for n, secret in enumerate(secrets))
+    )
+    processes = table(
+        "processes", *({"argv": ["app", f"--token={secret}", "mail", f"{secret}@x.org"]} for secret in secrets)
+    )
+    found = Redactor(PROTOCOLS).add({"requests": requests, "processes": processes})
+    texts = zip(secrets, column(found, "requests", "resource"), column(found, "processes", "argv"), strict=True)
+    assert not [secret for secret, resource, argv in texts if leaks(secret, "\0".join((resource, *argv)))]
+
+
+def test_the_memo_is_bounded() -> None:
+    redactor = Redactor(PROTOCOLS)
+    for number in range(8):
+        rows = ({"protocol": "http1", "resource": f"/{number}/{at}/" + "x" * 10_000} for at in range(200))
+        redactor.add({"requests": table("requests", *rows)})
+    assert redactor._memos["query"]._bytes <= MEMO_BYTES + 30_000
+
+
+def test_unknown_rule_is_refused() -> None:
+    with pytest.raises(ValueError, match="no redaction rule magic"):
+        Redactor([PROTOCOLS[0]._replace(secrets=(("resource", "magic"),))])
+
+
+def test_the_redactor_is_last_and_can_be_left_out() -> None:
+    assert isinstance(make_enrichers(PROTOCOLS)[-1], Redactor)
+    assert not any(isinstance(one, Redactor) for one in make_enrichers(PROTOCOLS, redact=False))
+
+
+def test_empty_tables_pass() -> None:
+    tables = {
+        name: table(name)
+        for name in ("requests", "processes", "connections", "listens", "losses", "fact_process", "fact_clock")
+    }
+    for enricher in make_enrichers(PROTOCOLS):
+        tables = enricher.add(tables)
+    assert {name: rows.num_rows for name, rows in tables.items()} == dict.fromkeys(tables, 0)
