@@ -1,0 +1,58 @@
+"""The `orders` service of the demo: GET /orders and GET /orders/NUMBER, JSON over HTTP/1.1; prints its `host:port`."""
+
+import json
+import random
+import signal
+import sys
+import time
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import Final
+
+ORDERS: Final = 100
+BROKEN: Final = frozenset({13, 77})  # answered with 500
+SLOW_S: Final = (0.002, 0.015)
+
+
+class Orders(BaseHTTPRequestHandler):
+    """Answers as a service with a slow store would."""
+
+    protocol_version = "HTTP/1.1"
+    disable_nagle_algorithm = True
+
+    def do_GET(self) -> None:
+        """Answer one request."""
+        time.sleep(random.uniform(*SLOW_S))
+        if self.path == "/orders":
+            self.answer(200, [{"number": number, "items": number % 7 + 1} for number in range(1, ORDERS + 1)])
+            return
+        number = int(self.path.removeprefix("/orders/"))
+        if number in BROKEN:
+            self.answer(500, {"error": "the store is broken"})
+        elif number > ORDERS:
+            self.answer(404, {"error": "no such order"})
+        else:
+            self.answer(200, {"number": number, "items": [f"item {item}" for item in range(number % 7 + 1)]})
+
+    def answer(self, status: int, value: object) -> None:
+        """Send a status and a JSON body."""
+        body = json.dumps(value).encode()
+        self.send_response(status)
+        self.send_header("Content-Type", "application/json")
+        self.send_header("Content-Length", str(len(body)))
+        self.end_headers()
+        self.wfile.write(body)
+
+    def log_message(self, format: str, *args: object) -> None:
+        """Say nothing: the trace tells."""
+
+
+def main() -> None:
+    """Serve until SIGTERM."""
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit())
+    with ThreadingHTTPServer(("127.0.0.1", 0), Orders) as server:
+        print(f"127.0.0.1:{server.server_port}", flush=True)
+        server.serve_forever()
+
+
+if __name__ == "__main__":
+    main()

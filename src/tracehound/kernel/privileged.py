@@ -1,0 +1,214 @@
+"""The only place of privileged acts: loading, attaching, reading and writing BPF maps.
+
+One class that takes and returns plain data and descriptors, so that it can stand behind a socket later.
+"""
+
+import mmap
+import os
+import struct
+from collections.abc import Iterable
+from contextlib import ExitStack
+from dataclasses import dataclass
+from typing import Final, NamedTuple
+
+from tracehound.btf import wire_layout
+from tracehound.errors import AttachError, KernelError, LoadError, NotSupported
+from tracehound.kernel.bpf_object import BpfObject, ObjectOptions
+from tracehound.kernel.probes import OBJECTS, PROGRAMS, RUN_ON_DEMAND, ProgramStatus
+from tracehound.native import ffi, lib
+
+TRACE_NONE: Final = 0
+TRACE_SPAWNER: Final = 1
+TRACE_PENDING: Final = 2
+TRACE_ON: Final = 3
+ORDER: Final = struct.Struct("<QQII")  # struct capture_order: skip_until[2], capture_class, reserved
+EPOCHS: Final = 1024
+KERNEL_BTF: Final = "/sys/kernel/btf/vmlinux"
+
+
+class LoadSettings(NamedTuple):
+    """What is fixed before loading: ring sizes in bytes (powers of two), a kernel BTF instead of the running one's."""
+
+    ring_bytes: int
+    lifecycle_ring_bytes: int
+    btf_path: str | None = None
+    features: frozenset[str] = frozenset({"processes", "tcp", "requests"})
+
+
+@dataclass(frozen=True, slots=True)
+class CaptureOrderWords:
+    """What the kernel shall capture of one socket from now on."""
+
+    cookie: int
+    capture_class: int
+    skip_until_sent: int
+    skip_until_received: int
+
+
+class Privileged:
+    """Owns the loaded objects and their links. A context manager: all attached or all undone."""
+
+    def __init__(self, settings: LoadSettings) -> None:
+        """Load and attach every program of the wanted features.
+
+        Raises PermissionDenied, NotSupported without BTF, and LoadError when no program at all can be loaded.
+        """
+        check_btf(settings.btf_path)
+        self.statuses: list[ProgramStatus] = []
+        self.maps: dict[str, int] = {}
+        self._objects: list[BpfObject] = []
+        self._cpus = lib.libbpf_num_possible_cpus()
+        self._mapped: list[mmap.mmap] = []
+        with ExitStack() as undo:
+            undo.callback(self.close)
+            self._load(settings)
+            self._epochs = self._map_array("order_epoch", EPOCHS * 4)
+            undo.pop_all()
+
+    def _load(self, settings: LoadSettings) -> None:
+        options = {
+            "config": {"config_own_tgid": os.getpid()},
+            "sizes": {"data": settings.ring_bytes, "lifecycle": settings.lifecycle_ring_bytes},
+            "btf_path": settings.btf_path,
+        }
+        for name in OBJECTS:
+            wanted = [p for p in PROGRAMS if p.object == name and p.feature in settings.features]
+            if not wanted:
+                continue
+            try:
+                loaded = BpfObject(name, ObjectOptions(shared=dict(self.maps), **options))  # type: ignore[arg-type]
+            except LoadError as error:
+                self.statuses += [ProgramStatus(program, False, str(error)) for program in wanted]
+                continue
+            self._objects.append(loaded)
+            for map_name, fd in loaded.maps.items():
+                if "." not in map_name:
+                    self.maps.setdefault(map_name, fd)
+            reasons = {refusal.program: refusal.reason for refusal in loaded.refusals}
+            for program in wanted:
+                reason = reasons.get(program.name)
+                if reason is None and program.point not in RUN_ON_DEMAND:
+                    reason = self._attach(loaded, program.name)
+                self.statuses.append(ProgramStatus(program, reason is None, reason))
+        if not any(status.attached for status in self.statuses):
+            raise LoadError(f"no BPF program could be attached; the first: {self.statuses[0].reason}")
+
+    @staticmethod
+    def _attach(loaded: BpfObject, program: str) -> str | None:
+        try:
+            loaded.attach(program)
+        except AttachError as error:
+            return str(error)
+        return None
+
+    def ring_fds(self) -> dict[str, int]:
+        """Return the descriptors of the rings by name: lifecycle, data."""
+        return {name: self.maps[name] for name in ("lifecycle", "data") if name in self.maps}
+
+    def limits_fd(self) -> int:
+        """Return the descriptor of the map with the overload limit, -1 if there is none."""
+        return self.maps.get("limits", -1)
+
+    def mark(self, pid: int, mode: int) -> None:
+        """Set how a process is traced, by its pid in the initial pid namespace; raises KernelError."""
+        self._update("traced", struct.pack("<I", pid), struct.pack("<I", mode))
+
+    def mark_self(self, mode: int) -> int:
+        """Set how children of this process are traced, 0: no longer; return its pid in the initial pid namespace.
+
+        The kernel finds out who we are: in a pid namespace of its own a process cannot. Raises KernelError.
+        """
+        mark = ffi.new("uint32_t[2]", [mode, 0])
+        status = lib.bpf_run_here(self._process().program_fd("on_mark"), mark, 8)
+        if status:
+            raise KernelError(f"cannot mark this process for tracing: {os.strerror(-status)}", -status)
+        return int(mark[1])
+
+    def _process(self) -> BpfObject:
+        found = next((each for each in self._objects if each.name == "process"), None)
+        if found is None or "on_mark" not in found.programs():
+            raise LoadError(f"a command cannot be followed: {self.statuses[0].reason}")
+        return found
+
+    def traced_pids(self) -> list[int]:
+        """Return the processes that are traced now."""
+        fd, found, key = self.maps["traced"], list[int](), ffi.new("uint32_t *")
+        following = lib.bpf_map_get_next_key(fd, ffi.NULL, key)
+        while following == 0:
+            found.append(int(key[0]))
+            following = lib.bpf_map_get_next_key(fd, key, key)
+        return found
+
+    def write_orders(self, orders: Iterable[CaptureOrderWords]) -> None:
+        """Tell the kernel what to capture of sockets; takes effect at each socket's next call."""
+        fd = self.maps["orders"]
+        for order in orders:
+            words = ORDER.pack(order.skip_until_sent, order.skip_until_received, order.capture_class, 0)
+            if lib.bpf_map_update_elem(fd, struct.pack("<Q", order.cookie), words, 0) == 0:
+                at = (order.cookie % EPOCHS) * 4
+                (epoch,) = struct.unpack_from("<I", self._epochs, at)
+                struct.pack_into("<I", self._epochs, at, (epoch + 1) & 0xFFFFFFFF)
+
+    def forget_orders(self, cookies: Iterable[int]) -> None:
+        """Delete the orders of sockets that are gone."""
+        fd = self.maps["orders"]
+        for cookie in cookies:
+            lib.bpf_map_delete_elem(fd, struct.pack("<Q", cookie))
+
+    def losses(self) -> list[int]:
+        """Return the kernel side's loss counters, by the numbers of `enum loss_counter`, summed over CPUs."""
+        return [sum(self._per_cpu("losses", n)) for n in range(wire_layout().enum("loss_counter")["LOSS_COUNTERS"])]
+
+    def ring_sequences(self, ring: int) -> list[int]:
+        """Return, per CPU, the next ring_seq of a ring (`enum ring_id`)."""
+        return self._per_cpu("ring_sequence", ring)
+
+    def run_times(self) -> dict[str, tuple[int, int]]:
+        """Return (ns spent, runs) of each program; zeros unless the kernel counts them (kernel.bpf_stats_enabled)."""
+        return {name: each.run_time(name) for each in self._objects for name in each.programs()}
+
+    def _per_cpu(self, name: str, index: int) -> list[int]:
+        values = ffi.new("uint64_t[]", self._cpus)
+        if name in self.maps and lib.bpf_map_lookup_elem(self.maps[name], struct.pack("<I", index), values) == 0:
+            return list(values)
+        return [0] * self._cpus
+
+    def _update(self, name: str, key: bytes, value: bytes) -> None:
+        if lib.bpf_map_update_elem(self.maps[name], key, value, 0):
+            code = ffi.errno
+            raise KernelError(f"cannot write the BPF map {name}: {os.strerror(code)}", code)
+
+    def _map_array(self, name: str, size: int) -> mmap.mmap | bytearray:
+        if name not in self.maps:
+            return bytearray(size)
+        rounded = -(-size // mmap.PAGESIZE) * mmap.PAGESIZE
+        self._mapped.append(mmap.mmap(self.maps[name], rounded))
+        return self._mapped[-1]
+
+    def detach(self) -> None:
+        """Stop all programs; rings and maps stay readable."""
+        for each in self._objects:
+            each.detach()
+
+    def close(self) -> None:
+        """Detach, unload, close every descriptor; idempotent."""
+        self._epochs = bytearray(EPOCHS * 4)
+        while self._mapped:
+            self._mapped.pop().close()
+        while self._objects:
+            self._objects.pop().close()
+        self.maps = {}
+
+    def __enter__(self) -> "Privileged":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+
+def check_btf(path: str | None) -> None:
+    """Raise NotSupported, naming what would mend it, if there is no kernel BTF at `path` or on this kernel."""
+    wanted = path or KERNEL_BTF
+    if not os.access(wanted, os.R_OK):
+        hint = "name another file" if path else "boot a kernel built with CONFIG_DEBUG_INFO_BTF=y, or name a BTF file"
+        raise NotSupported(f"cannot load BPF programs: no kernel BTF at {wanted}; {hint} with --btf FILE")

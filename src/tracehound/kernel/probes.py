@@ -1,0 +1,43 @@
+"""The one table of BPF programs: which object holds each, where it attaches, what is lost without it."""
+
+from dataclasses import dataclass
+from typing import Final
+
+
+@dataclass(frozen=True, slots=True)
+class Program:
+    """One program of a `bpf/*.bpf.c`; `feature` is the switch it serves."""
+
+    name: str
+    object: str
+    point: str
+    feature: str
+    lost_by_it: str
+
+
+PROGRAMS: Final = (
+    Program("on_fork", "process", "sched_process_fork", "processes", "children are not followed"),
+    Program("on_exec", "process", "sched_process_exec", "processes", "no exec rows, and nothing of CMD is traced"),
+    Program("on_exit", "process", "sched_process_exit", "processes", "no exit rows"),
+    Program("on_mark", "process", "syscall", "processes", "a command cannot be followed from its start"),
+    Program("on_state", "connection", "inet_sock_set_state", "tcp", "no connections and listens"),
+    Program("on_destroy", "connection", "tcp_destroy_sock", "tcp", "no close rows"),
+    Program("on_retransmit", "connection", "tcp_retransmit_skb", "tcp", "no retransmits"),
+    Program("on_send", "data", "sock_send_length", "requests", "no requests: what is sent is not seen"),
+    Program("on_receive", "data", "sock_recv_length", "requests", "no requests: what is received is not seen"),
+)
+
+# Points of programs that are run on demand and not attached.
+RUN_ON_DEMAND: Final = frozenset({"syscall"})
+
+# Objects in the order they are loaded: the first that has a map shares it with those after it.
+OBJECTS: Final = tuple(dict.fromkeys(program.object for program in PROGRAMS))
+
+
+@dataclass(frozen=True, slots=True)
+class ProgramStatus:
+    """Whether a program is attached, and if not, why."""
+
+    program: Program
+    attached: bool
+    reason: str | None = None
