@@ -422,10 +422,10 @@ def test_answer_without_a_request_is_counted() -> None:
 def test_upgrade_ends_the_protocol() -> None:
     recorder = Recorder()
     socket = client(recorder)
-    socket.send(get("/0", "Connection: Upgrade", "Upgrade: websocket"))
-    socket.receive(head(101, "Connection: Upgrade", "Upgrade: websocket"))
+    socket.send(get("/0", "Connection: Upgrade", "Upgrade: spdy"))
+    socket.receive(head(101, "Connection: Upgrade", "Upgrade: spdy"))
     for _ in range(300):
-        socket.send(b"\x81\x85\0\0\0\0hello")
+        socket.send(b"\x80\x03\0\1\0\0\0\0hello")
     socket.close()
     decoded = decode(recorder)
     assert decoded.brief("status", "outcome") == [(101, "ok")]
@@ -433,6 +433,22 @@ def test_upgrade_ends_the_protocol() -> None:
     ((protocol, why),) = decoded.protocols_of.values()
     assert protocol is None and why is not None and "http1" in why
     assert decoded.orders[-1] == CaptureOrder(11, OFF, 0, 0)
+
+
+def test_websocket_is_one_row_until_its_close() -> None:
+    recorder = Recorder()
+    socket = client(recorder)
+    socket.send(get("/chat", "Connection: Upgrade", "Upgrade: websocket"))
+    socket.receive(head(101, "Connection: Upgrade", "Upgrade: websocket"))
+    for _ in range(300):
+        socket.send(b"\x81\x85\0\0\0\0hello")
+    socket.receive(b"\x81\x05world" * 7)
+    socket.close()
+    decoded = decode(recorder)
+    assert decoded.brief("resource", "status", "messages_sent", "messages_received") == [("/chat", 101, 300, 7)]
+    assert decoded.rows[0]["end_ns"] > decoded.rows[0]["first_response_ns"]
+    assert decoded.losses == []
+    assert list(decoded.protocols_of.values()) == [("http1", None)]
 
 
 def test_upgrade_that_is_refused_goes_on() -> None:

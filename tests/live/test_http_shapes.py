@@ -24,6 +24,8 @@ class Expected:
     request_bytes: int | None = None
     response_bytes: int | None = None
     truncated: bool | None = False
+    messages_sent: int | None = None
+    messages_received: int | None = None
 
 
 @dataclass(slots=True)
@@ -157,9 +159,18 @@ def framing() -> Iterator[Scenario]:
     request = get("/upgrade/0", "Connection: Upgrade", "Upgrade: websocket")
     scenario.move("client", request)
     scenario.move("server", head("HTTP/1.1 101 Switching Protocols", "Connection: Upgrade", "Upgrade: websocket"))
-    scenario.expect(request, 101, None, request_bytes=None)
+    scenario.expect(request, 101, None, request_bytes=None, messages_sent=1, messages_received=2)
     scenario.move("client", "\x81\x85\x00\x00\x00\x00hello")
     scenario.move("server", "\x81\x05world")
+    scenario.move("server", "\x89\x00\x01\x02wo\x80\x03rld")
+    yield scenario
+    scenario = Scenario("events")
+    request = get("/events/0", "Accept: text/event-stream")
+    scenario.move("client", request)
+    scenario.move("server", head("HTTP/1.1 200 OK", "Content-Type: text/event-stream") + "data: 1\n\n")
+    scenario.expect(request, 200, None, messages_sent=0, messages_received=3)
+    scenario.move("server", "data: 2\n\n: alive\n\n")
+    scenario.move("server", "data: 3\n\n")
     yield scenario
 
 

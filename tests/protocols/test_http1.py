@@ -24,7 +24,7 @@ from tracehound.protocols.http1 import PROTOCOL
 
 TCP, UDP = 6, 17
 NO_FIELDS = (None, None)
-NO_TYPE = (None,)
+NO_TYPE = (None, None, None)
 TRACE = b"00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
 LATER = (b"GET /later HTT", b"HTTP/1.1 20")
 
@@ -55,7 +55,7 @@ VECTORS = (
             ),
             answer(
                 b"HTTP/1.1 200 OK\r\nContent-Type: text/plain\r\nContent-Length: 5\r\n\r\nhello",
-                Response(0, 69, 200, OK, extras=("text/plain",)),
+                Response(0, 69, 200, OK, extras=("text/plain", None, None)),
             ),
             *NEXT,
         ),
@@ -207,7 +207,9 @@ VECTORS = (
                 Request(0, 45, "GET", "/1", extras=("a", None)),
                 Request(48, 65, "GET", "/2", extras=NO_FIELDS),
             ),
-            answer(b"HTTP/1.1 200 OK\nContent-Type: t\n\r\n", Response(0, UNTIL_CLOSE, 200, OK, extras=("t",))),
+            answer(
+                b"HTTP/1.1 200 OK\nContent-Type: t\n\r\n", Response(0, UNTIL_CLOSE, 200, OK, extras=("t", None, None))
+            ),
         ),
         (b"", b"rest\n\n"),
     ),
@@ -254,11 +256,24 @@ VECTORS = (
             ask(GET % 1, get("/1", 28)),
             answer(
                 b"HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\n\r\ndata: 1\n\n",
-                Response(0, UNTIL_CLOSE, 200, OK, extras=("text/event-stream",)),
+                Response(0, UNTIL_CLOSE, 200, OK, extras=("text/event-stream", 0, 2)),
             ),
-            answer(b"data: 2\n\n"),
+            answer(b": alive\n\nid: 7\r\ndata: 2\r\n\r\n"),
         ),
-        (b"", b"data: 3\n\n"),
+        (b"", b": alive\n\ndata: begun"),
+    ),
+    Vector(
+        "event stream in chunks",
+        (
+            ask(GET % 1, get("/1", 28)),
+            answer(
+                b"HTTP/1.1 200 OK\r\nContent-Type: text/event-stream;x\r\nTransfer-Encoding: chunked\r\n\r\n"
+                b"9\r\ndata: 1\n\n\r\n6\r\ndata: \r\n3\r\n2\n\n\r\n0\r\n\r\n",
+                Response(0, 120, 200, OK, extras=("text/event-stream;x", 0, 2)),
+            ),
+            *NEXT,
+        ),
+        LATER,
     ),
     Vector(
         "upgrade refused",
@@ -282,11 +297,28 @@ VECTORS = (
             ),
             answer(
                 b"HTTP/1.1 101 Switching Protocols\r\nUpgrade: websocket\r\n\r\n",
-                Response(0, 56, 101, OK, flags=SWITCH, extras=NO_TYPE),
+                Response(0, UNTIL_CLOSE, 101, OK, extras=(None, 3, 2)),
             ),
-            ask(b"\x81\x85\0\0\0\0hello"),
+            ask(b"\x81\x85\0\0\0\0hello\x89\x80\0\0\0\0\x82\xfe\0\x7e\0\0\0\0" + b"x" * 126),
+            answer(b"\x01\x03one\x8a\0\x80\x03two\x82\x7f\0\0\0\0\0\0\0\x05world"),
+            ask(b"\x81\x80\0\0\0\0"),
         ),
-        (b"\x81\x80\0\0\0\0", b"\x81\x05world"),
+        (b"\x89\x80\0\0\0\0", b"\x8a\0"),
+    ),
+    Vector(
+        "upgrade to what is not known",
+        (
+            ask(
+                b"GET /1 HTTP/1.1\r\nConnection: Upgrade\r\nUpgrade: spdy\r\n\r\n",
+                Request(0, 55, "GET", "/1", extras=NO_FIELDS),
+            ),
+            answer(
+                b"HTTP/1.1 101 Switching Protocols\r\nUpgrade: spdy\r\n\r\n",
+                Response(0, 51, 101, OK, flags=SWITCH, extras=NO_TYPE),
+            ),
+            ask(b"\x80\x03\0\1"),
+        ),
+        (b"\x80", b"\x80"),
     ),
     Vector(
         "tunnel",

@@ -198,7 +198,7 @@ def test_head_of_any_size_is_a_row_and_its_framing_is_read(size: int, piece: int
     assert ends(driver, RESPONSE)[0] == (0, len(response), flags)
     is_kept = size <= HEAD_LIMIT + 1  # the last lines lie before the limit
     assert driver.messages[REQUEST][0].extras == (("h", None) if is_kept else (None, None))
-    assert driver.messages[RESPONSE][0].extras == (("t",) if is_kept else (None,))
+    assert driver.messages[RESPONSE][0].extras == (("t", None, None) if is_kept else (None, None, None))
     assert (driver.errors, driver.gaps) == (0, 0)
 
 

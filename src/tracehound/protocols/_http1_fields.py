@@ -64,11 +64,11 @@ class Head:
         self.content_type: str | None = None
         self.length: int = ABSENT
         self.coding: int = IDENTITY
-        self.upgrade = False
+        self.upgrade = ""  # the protocol named, in lower case
         self.trace: bytes | None = None
         self.secret = False
         self.request_extras: Extras = (None, None)
-        self.response_extras: Extras = (None,)
+        self.response_extras: Extras = (None, None, None)
 
 
 @final
@@ -114,7 +114,7 @@ def note_block(head: Head, block: bytes) -> None:
         if line not in _dull:
             note_line(head, line)
     head.request_extras = (head.host, head.agent)
-    head.response_extras = (head.content_type,)
+    head.response_extras = (head.content_type, None, None)
 
 
 def note_line(head: Head, line: bytes) -> None:
@@ -139,7 +139,7 @@ def note_line(head: Head, line: bytes) -> None:
     elif field == TRANSFER_ENCODING:
         note_coding(head, value)
     elif field == UPGRADE:
-        head.upgrade = True
+        head.upgrade = value.lower()
     elif field == TRACEPARENT:
         head.trace = head.trace or value.encode("latin-1")
     elif field == SECRET:

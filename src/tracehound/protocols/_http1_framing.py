@@ -19,6 +19,7 @@ from tracehound.protocols._http1_fields import (
     note_block,
     note_line,
 )
+from tracehound.protocols._http1_messages import EVENT_STREAM, Events
 from tracehound.protocols._protocol import CAPTURE_FRAMED, CAPTURE_HEAD_TAIL, Request, Response
 
 HEAD_LIMIT: Final = 24576  # kept whole
@@ -35,6 +36,7 @@ CHUNK_END: Final = 3
 TRAILERS: Final = 4
 SEEK_END: Final = 5  # chunked, behind a hole: its end is looked for at the ends of calls
 UNTIL_END: Final = 6  # a body that the end of the stream ends
+CHUNK_DATA: Final = 8  # of an event stream, whose bytes are looked at
 ADRIFT: Final = 7  # it is not known how the message ends, or whether it has a body: the next head ends it
 
 HEX_DIGITS: Final = b"0123456789abcdefABCDEF"
@@ -53,7 +55,10 @@ NEXT_REQUEST: Final = re.compile(rb"(?:\A|\n)" + METHOD + rb" [!-~]+ HTTP/1\.[01
 class Side:
     """What one direction is in the midst of."""
 
-    __slots__ = ("bodyless", "head", "in_line", "is_orphan", "is_request", "last", "message", "mode", "start")
+    __slots__ = (
+        "bodyless", "chunk_left", "events", "head", "in_line", "is_orphan", "is_request", "last", "message", "mode",
+        "start",
+    )  # fmt: skip
 
     def __init__(self, is_request: bool) -> None:
         self.is_request = is_request
@@ -64,6 +69,8 @@ class Side:
         self.is_orphan = False  # a response that no request waits for
         self.head: Head | None = None  # LONG_HEAD: what it said so far
         self.in_line = False  # LONG_HEAD: within a line too long to be read
+        self.events: Events | None = None  # of a response that is an event stream
+        self.chunk_left = 0  # CHUNK_DATA: bytes of it to come
         self.last = LastBlock()
 
     def restart(self) -> None:
@@ -72,6 +79,7 @@ class Side:
         self.message = None
         self.head = None
         self.in_line = False
+        self.events = None
 
 
 def begins_head(data: bytes, cursor: int, is_request: bool) -> bool:
@@ -168,6 +176,8 @@ def begin_body(buffer: StreamBuffer, side: Side, message: Request | Response, he
         side.mode = CHUNK_SIZE if head.coding == CHUNKED else UNTIL_END
         side.message = message
         side.start = start
+        if isinstance(message, Response) and (head.content_type or "").startswith(EVENT_STREAM):
+            side.events = Events()
         try:
             follow_body(buffer, side)
         except ProtocolError:  # the head was good: first its message, then, when these bytes are seen again, the error
@@ -180,6 +190,8 @@ def follow_body(buffer: StreamBuffer, side: Side) -> bool:
     if side.mode == LONG_HEAD:
         return follow_long_head(buffer, side)
     if side.mode == UNTIL_END:
+        if side.events is not None:
+            note_events(side, side.events, buffer.data[buffer.cursor :])
         buffer.cursor = max(buffer.cursor, len(buffer.data))
         found = False
     elif side.mode == SEEK_END:
@@ -199,8 +211,8 @@ def follow_body(buffer: StreamBuffer, side: Side) -> bool:
 
 
 def choose_capture(buffer: StreamBuffer, side: Side) -> None:
-    """Ask for heads and tails of calls once a body without a length has grown long."""
-    if buffer.base + buffer.cursor - side.start > FOLLOW_LIMIT:
+    """Ask for heads and tails of calls once a body without a length has grown long, unless its bytes are looked at."""
+    if side.events is None and buffer.base + buffer.cursor - side.start > FOLLOW_LIMIT:
         buffer.capture = CAPTURE_HEAD_TAIL
 
 
@@ -209,6 +221,9 @@ def follow_chunks(buffer: StreamBuffer, side: Side) -> bool:
     data = buffer.data
     while buffer.cursor < len(data):
         cursor = buffer.cursor
+        if side.mode == CHUNK_DATA:
+            take_chunk_data(buffer, side)
+            continue
         at = data.find(b"\n", cursor, cursor + LINE_LIMIT)
         if at < 0:
             if len(data) - cursor >= LINE_LIMIT or (side.mode == CHUNK_END and data[cursor] != 13):
@@ -224,11 +239,33 @@ def follow_chunks(buffer: StreamBuffer, side: Side) -> bool:
             if not line:
                 return True
         elif (size := read_chunk_size(line)) > 0:
-            buffer.cursor += size
-            side.mode = CHUNK_END
+            if side.events is None:
+                buffer.cursor += size
+                side.mode = CHUNK_END
+            else:
+                side.chunk_left = size
+                side.mode = CHUNK_DATA
         else:
             side.mode = TRAILERS
     return False
+
+
+def take_chunk_data(buffer: StreamBuffer, side: Side) -> None:
+    """Look at the bytes of a chunk of an event stream that are here."""
+    assert side.events is not None
+    part = buffer.data[buffer.cursor : buffer.cursor + side.chunk_left]
+    note_events(side, side.events, part)
+    buffer.cursor += len(part)
+    side.chunk_left -= len(part)
+    if not side.chunk_left:
+        side.mode = CHUNK_END
+
+
+def note_events(side: Side, events: Events, part: bytes) -> None:
+    """Count the events in the next bytes of a body, and say so in its message."""
+    events.add(part)
+    assert side.message is not None
+    side.message.extras = (side.message.extras[0], 0, events.count)
 
 
 def read_chunk_size(line: bytes) -> int:

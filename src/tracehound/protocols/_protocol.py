@@ -9,10 +9,10 @@ What a parser may rely on, and the engine (`decode/streams.py`) therefore does:
 * One direction may wait for the other (a response seen before its request, bytes after a request to switch protocols):
   after each message of one direction the engine also runs the other one, if bytes wait there.
 * A message is returned as soon as its `end` is known, even if that lies ahead, or as soon as nothing but its `end` is
-  missing: `end` is then UNTIL_CLOSE, and the parser may later write the true position to `message.end` and add
-  TRUNCATED to `message.flags` (chunked bodies). So the engine keeps the object, and reads `end` and `flags` from it
-  after each run of that direction; UNTIL_CLOSE that is never overwritten ends with the stream, or at a gap. A response
-  may end before its request does.
+  missing: `end` is then UNTIL_CLOSE, and the parser may later write the true position to `message.end`, add TRUNCATED
+  to `message.flags` (chunked bodies), and replace `message.extras` (messages of a WebSocket, counted). So the engine
+  keeps the object, reads `end` and `flags` from it after each run of that direction, and `extras` when it becomes a
+  row; UNTIL_CLOSE that is never overwritten ends with the stream, or at a gap. A response may end before its request.
 * At a hole in a message that is known to go on behind it (a body), `bridge` moves the cursor beyond and says True;
   every other hole is a gap. At a gap the engine forgets the requests that wait, calls `reset`, and goes to the next
   piece at which `resync` says True. A response whose request was lost is returned like any other: the engine pairs.

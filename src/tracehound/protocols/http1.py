@@ -1,7 +1,8 @@
 """HTTP/1.0 and HTTP/1.1: RFC 9110, RFC 9112; `traceparent` by W3C Trace Context.
 
-A row is a request and its final response. Not seen: HTTP/0.9, bodies, fields other than those of `_http1_fields.py`,
-what follows a switch of protocols (101, CONNECT: detected anew).
+A row is a request and its final response; that of a WebSocket or an event stream lasts until its end and counts the
+messages. Not seen: HTTP/0.9, bodies, fields other than those of `_http1_fields.py`, what follows another switch of
+protocols (101, CONNECT: detected anew).
 
 Heads are kept whole up to 24 KiB (16 KiB of fields and a long target); the rest of longer ones is followed for its
 framing only, and their rows are marked truncated. Which response answers which request is the engine's; here a response
@@ -31,6 +32,7 @@ from tracehound.protocols._http1_framing import (
     follow_body,
     skip_blank_lines,
 )
+from tracehound.protocols._http1_messages import WEBSOCKET, count_frames
 from tracehound.protocols._protocol import (
     CLIENT_ERROR,
     INTERIM,
@@ -65,7 +67,7 @@ _methods: dict[bytes, str] = {}
 class State:
     """One connection."""
 
-    __slots__ = ("request", "response", "switched", "switching", "waiting")
+    __slots__ = ("request", "response", "switched", "switching", "waiting", "websocket")
 
     def __init__(self) -> None:
         self.request = Side(True)
@@ -73,6 +75,7 @@ class State:
         self.waiting: list[int] = []  # PLAIN, NO_BODY, TUNNEL, UPGRADE: requests whose final response is to come
         self.switching = False  # the next response decides what the request side speaks
         self.switched = False
+        self.websocket: Response | None = None  # the 101 that began it
 
 
 def reset(state: State) -> None:
@@ -81,6 +84,7 @@ def reset(state: State) -> None:
     state.response.restart()
     state.waiting.clear()
     state.switching = False
+    state.websocket = None
 
 
 def resync(buffer: StreamBuffer, direction: int) -> bool:
@@ -106,6 +110,9 @@ def parse(buffer: StreamBuffer, direction: int, state: State) -> Request | Respo
     """Return the next message, None if more bytes are needed; raises ProtocolError."""
     if state.switched:
         buffer.cursor = len(buffer.data)
+        return None
+    if state.websocket is not None:
+        count_messages(buffer, direction, state.websocket)
         return None
     side = state.request if direction == REQUEST else state.response
     if side.mode != HEAD:
@@ -219,7 +226,10 @@ def parse_response(buffer: StreamBuffer, state: State) -> Response | None:
     response = make_response(buffer.base + cursor, status)
     response.extras = head.response_extras
     settle_with_request(state, response, status)
-    begin_body(buffer, state.response, response, head)
+    if status == 101 and head.upgrade == WEBSOCKET:
+        begin_websocket(state, response)
+    else:
+        begin_body(buffer, state.response, response, head)
     return response
 
 
@@ -272,6 +282,27 @@ def settle_with_request(state: State, response: Response, status: int) -> None:
     side.bodyless = kind == NO_BODY or status == 204 or status == 304 or state.switched
 
 
+# ---- WebSockets -------------------------------------------------------------
+
+
+def begin_websocket(state: State, response: Response) -> None:
+    """Keep the row open until the connection's end: what follows are frames, in both directions."""
+    state.switched = False
+    state.websocket = response
+    response.flags &= ~SWITCH
+    response.extras = (response.extras[0], 0, 0)
+
+
+def count_messages(buffer: StreamBuffer, direction: int, response: Response) -> None:
+    """Add the messages whose frames are here to the row."""
+    count = count_frames(buffer)
+    if count:
+        content_type, sent, received = response.extras
+        assert isinstance(sent, int) and isinstance(received, int)
+        is_sent = direction == REQUEST
+        response.extras = (content_type, sent + count * is_sent, received + count * (not is_sent))
+
+
 PROTOCOL = Protocol(
     name="http1",
     new_state=State,
@@ -283,6 +314,10 @@ PROTOCOL = Protocol(
         Column("host", "string", "http1: the Host field"),
         Column("user_agent", "string", "http1: the User-Agent field"),
     ),
-    response_extras=(Column("content_type", "string", "http1: the response's Content-Type field"),),
+    response_extras=(
+        Column("content_type", "string", "http1: the response's Content-Type field"),
+        Column("messages_sent", "int64", "messages from client to server (WebSocket); 0 for an event stream"),
+        Column("messages_received", "int64", "messages from server to client (WebSocket, event stream)"),
+    ),
     secrets=(("resource", "query"),),
 )
