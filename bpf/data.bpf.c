@@ -178,25 +178,43 @@ static __noinline int emit_piece(struct scratch *scratch, __u32 offset, __u32 ta
 	return 0;
 }
 
-/* The pieces of a framed call after the first one. */
+/* Append the end of a call of which `left` bytes were not copied; all of it or nothing. */
+static __always_inline __u32 copy_tail(struct scratch *scratch, __u32 left)
+{
+	struct cursor *cursor = &scratch->cursor;
+	__u32 head_size = cursor->filled;
+
+	cursor->want = left < TAIL_SIZE ? left : TAIL_SIZE;
+	cursor->skip = left - cursor->want;
+	copy_payload(scratch);
+	if (cursor->want || cursor->flags & DATA_FAULT)
+		cursor->filled = head_size;
+	return cursor->filled - head_size;
+}
+
+/*
+ * The pieces of a framed call after the first one; of a call over FRAMED_SIZE_MAX then a
+ * piece with its tail. A full piece is always followed by another one if bytes are left.
+ */
 static __always_inline void emit_rest(struct scratch *scratch, __u32 rest)
 {
 	struct cursor *cursor = &scratch->cursor;
-	__u32 done = PIECE_SIZE;
+	__u32 done = PIECE_SIZE, tail_size;
 
-	if (rest > FRAMED_SIZE_MAX)
-		rest = FRAMED_SIZE_MAX;
 	for (int i = 1; i < FRAMED_PIECES_MAX; i++) {
 		if (done >= rest || cursor->want || cursor->flags & DATA_FAULT)
-			break;
+			return;
 		cursor->filled = 0;
 		cursor->want = rest - done < PIECE_SIZE ? rest - done : PIECE_SIZE;
 		copy_payload(scratch);
-		if (!cursor->filled)
-			break;
 		emit_piece(scratch, scratch->call.skip + done, 0, 0);
 		done += PIECE_SIZE;
 	}
+	if (rest <= FRAMED_SIZE_MAX || cursor->want || cursor->flags & DATA_FAULT)
+		return;
+	cursor->filled = 0;
+	tail_size = copy_tail(scratch, rest - FRAMED_SIZE_MAX);
+	emit_piece(scratch, scratch->call.skip + FRAMED_SIZE_MAX, tail_size, 0);
 }
 
 /* How many bytes the first piece begins with. */
@@ -245,20 +263,6 @@ static __always_inline void copy_unknown(struct scratch *scratch, struct socket_
 		copy_payload(scratch);
 }
 
-/* Append the end of a call. Returns its size. */
-static __always_inline __u32 copy_tail(struct scratch *scratch, __u32 rest)
-{
-	struct cursor *cursor = &scratch->cursor;
-	__u32 head_size = cursor->filled;
-
-	if (rest <= head_size || cursor->want || cursor->flags & DATA_FAULT)
-		return 0;
-	cursor->want = rest - head_size < TAIL_SIZE ? rest - head_size : TAIL_SIZE;
-	cursor->skip = rest - head_size - cursor->want;
-	copy_payload(scratch);
-	return cursor->filled - head_size;
-}
-
 /* Copy as much of the payload as the class asks for, detect on the way, output it. */
 static __always_inline void emit_payload(struct scratch *scratch, struct socket_state *state,
 					 __u32 direction)
@@ -273,8 +277,9 @@ static __always_inline void emit_payload(struct scratch *scratch, struct socket_
 		copy_unknown(scratch, state, direction, rest);
 	else
 		copy_payload(scratch);
-	if (call->capture_class == CAPTURE_HEAD_TAIL)
-		tail_size = copy_tail(scratch, rest);
+	if (call->capture_class == CAPTURE_HEAD_TAIL && rest > cursor->filled && !cursor->want &&
+	    !(cursor->flags & DATA_FAULT))
+		tail_size = copy_tail(scratch, rest - cursor->filled);
 	emit_piece(scratch, call->skip, tail_size, DATA_FIRST);
 	if (call->capture_class == CAPTURE_FRAMED && rest > PIECE_SIZE)
 		emit_rest(scratch, rest);

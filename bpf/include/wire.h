@@ -175,7 +175,7 @@ enum direction {
 
 enum capture_class {
 	CAPTURE_UNKNOWN = 0,   /* 4 KiB of each call until a verdict */
-	CAPTURE_FRAMED = 1,    /* all bytes of a call up to 64 KiB */
+	CAPTURE_FRAMED = 1,    /* 64 KiB head and 256 B tail of each call */
 	CAPTURE_HEAD_TAIL = 2, /* 4 KiB head and 256 B tail of each call */
 	CAPTURE_COUNT = 3,     /* position and size only */
 	CAPTURE_OFF = 4,       /* no records; counted in the socket */

@@ -148,9 +148,11 @@ def pieces(data: bytes, skip: int, capture: int, flags: int) -> Iterator[tuple[i
     if flags & OPAQUE or capture == COUNT:
         yield skip, b"", b""
     elif capture == FRAMED:
-        stop = min(len(data), CALL)
+        stop = min(len(data), skip + CALL)
         for offset in range(skip, max(stop, skip + 1), PIECE):
             yield offset, data[offset : min(offset + PIECE, stop)], b""
+        if stop < len(data):
+            yield stop, b"", data[-min(len(data) - stop, TAIL) :]
     else:
         head = data[skip : skip + HEAD]
         left = len(data) - skip - len(head)

@@ -289,6 +289,46 @@ def test_rows_do_not_depend_on_batch_cuts(talk: Callable[[Socket], None], data: 
     assert cut.orders == whole.orders
 
 
+def test_chunked_body_of_one_long_call_ends_in_its_tail() -> None:
+    recorder = Recorder()
+    socket = client(recorder)
+    response = head(200, "Transfer-Encoding: chunked") + chunked(*[b"d" * 30_000] * 10)
+    socket.send(get("/0"))
+    socket.receive(response)
+    socket.send(get("/1"))
+    socket.receive(reply(204))
+    socket.close()
+    decoded = decode(recorder)
+    assert decoded.brief("resource", "status", "truncated") == [("/0", 200, True), ("/1", 204, False)]
+    assert decoded.rows[0]["response_bytes"] == len(response)
+    assert decoded.losses == []
+
+
+def test_long_call_whose_tail_could_not_be_read_is_no_hole() -> None:
+    recorder = Recorder()
+    socket = client(recorder)
+    socket.send(post("/0", b"u" * 200_000))
+    record = np.frombuffer(recorder.raw[-1], LAYOUT.dtypes["data"], 1).copy()
+    assert record[["head_size", "tail_size"]].tolist() == [(0, 256)]
+    record["tail_size"], record["size"] = 0, record.itemsize
+    recorder.raw[-1] = record.tobytes()
+    socket.receive(reply(200))
+    decoded = decode(recorder)
+    assert decoded.brief("resource", "status", "gap") == [("/0", 200, False)]
+    assert decoded.losses == []
+
+
+def test_request_that_is_answered_before_its_body_has_the_size_that_it_declared() -> None:
+    recorder = Recorder()
+    socket = client(recorder)
+    request = post("/0", b"b" * 1000)
+    socket.send(request[:-600])
+    socket.receive(reply(201))
+    socket.send(request[-600:])
+    (row,) = decode(recorder).rows
+    assert (row["status"], row["request_bytes"]) == (201, len(request))
+
+
 def test_times_are_those_of_the_calls_with_the_bytes() -> None:
     recorder = Recorder(time_ns=0)
     socket = client(recorder)

@@ -348,7 +348,8 @@ class Pairing:
         flags: int,
         time_ns: int,
     ) -> None:
-        """Add a row; exchange.end_ns 0: its end is not known. Sizes are of what passed."""
+        """Add a row; exchange.end_ns 0: its end is not known. Sizes are of what passed, but for a request that was
+        answered before it ended: of that, what it declared."""
         exchange.is_open = False
         if connection.facts_batch != self.batch:
             self._place_facts(connection)
@@ -358,7 +359,7 @@ class Pairing:
             requests, responses = responses, requests
         position, request_end = request.position, request.end
         flags |= request.flags
-        if (request_end < 0 or request_end > requests.buffer.end) and not flags & PUSH:
+        if not flags & PUSH and (request_end < 0 or (request_end > requests.buffer.end and response is None)):
             request_end = requests.buffer.end
         if response is None:
             answer = NO_RESPONSE_COLUMNS

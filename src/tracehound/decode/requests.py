@@ -24,8 +24,7 @@ from tracehound.protocols._protocol import REQUEST, Protocol
 if TYPE_CHECKING:
     from tracehound.batch import Batch, Records
 
-PIECE_BYTES: Final = 16384  # of a call in one record; a call that was captured on has a next one
-CALL_BYTES: Final = 65536  # captured of a call at most
+PIECE_BYTES: Final = 16384  # of a call in one record; of a framed call, a full one has a next one if bytes are left
 CONNECTIONS: Final = 1 << 17  # known at once; the oldest is shed
 NEVER: Final = 1 << 63
 
@@ -56,7 +55,7 @@ class Requests:
         self._events = layout.enum("connection_event")
         self._preexisting = layout.enum("connection_flag")["CONNECTION_PREEXISTING"]
         flags, classes = layout.enum("data_flag"), layout.enum("capture_class")
-        self._peek, self._first = flags["DATA_PEEK"], flags["DATA_FIRST"]
+        self._peek = flags["DATA_PEEK"]
         self._data_preexisting = flags["DATA_PREEXISTING"]
         self._framed = classes["CAPTURE_FRAMED"]
         self._next_sweep_ns = 0
@@ -129,10 +128,7 @@ class Requests:
         offset, size = fixed["offset"].astype(np.int64), fixed["head_size"].astype(np.int64)
         end, call = fixed["position_end"].astype(np.int64), fixed["call_size"].astype(np.int64)
         start = end - call + offset
-        # Up to 64 KiB are captured from where the first record begins, which the others tell by their remainder.
-        skip = np.where(fixed["flags"] & self._first, offset, offset % PIECE_BYTES)
-        goes_on = (fixed["capture_class"] == self._framed) & (size == PIECE_BYTES)
-        goes_on &= offset + size < np.minimum(call, skip + CALL_BYTES)
+        goes_on = (fixed["capture_class"] == self._framed) & (size == PIECE_BYTES) & (offset + size < call)
         stop = np.where(goes_on, start + size, end)
         plain = (fixed["tail_size"] == 0).tolist()
         for i in np.flatnonzero((fixed["flags"] & self._peek) | (fixed["cookie"] == 0) | (stop < start)).tolist():
