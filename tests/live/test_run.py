@@ -10,7 +10,7 @@ from contextlib import suppress
 from pathlib import Path
 
 import pytest
-from tests.live.conftest import TRACEHOUND, RunCli, Running, StartCli, wait_for
+from tests.live.conftest import TARGETS, TRACEHOUND, RunCli, Running, StartCli, wait_for
 
 ASK = """
 import os
@@ -119,6 +119,15 @@ def test_two_runs_at_once_see_only_their_own(start_cli: StartCli, run_cli: RunCl
         shell, *others = [json.loads(line)["argv"] for line in result.out.splitlines()]
         assert shell[0] == "/bin/sh"
         assert others == [["sleep", f"0.{delay}"]] * 9 + [["touch", f"{tmp_path}/{name}"]]
+
+
+@pytest.mark.parametrize(("script", "code"), [("sleep 0.5", 120), ("sleep 0.5; exit 3", 3)])
+def test_failed_tracing_leaves_the_command_alone(script: str, code: int, run_cli: RunCli) -> None:
+    prefix = [sys.executable, TARGETS / "broken_cli.py"]
+    result = run_cli("run", "--no-record", "--", "/bin/sh", "-c", f"{script}", prefix=prefix)
+    assert result.code == code
+    assert result.lines[0].startswith("tracehound: tracing failed") and "planted mistake" in result.lines[0]
+    assert "nothing lost" not in result.err
 
 
 # ---- terminal and signals

@@ -141,10 +141,20 @@ def _follow(trace: "Trace", sinks: list["Sink"], kept: str | None, is_debug: boo
                 raise
             failed = True
             print(f"tracehound: tracing failed, rows are missing: {type(error).__name__}: {error}", file=sys.stderr)
+            _tell_failure(sinks, trace.started_ns)
         for sink in sinks:
             _close(sink, sinks, interrupted())
     notes = _still_running(trace.still_running)
     return code, Ending(shlex.join(trace.target.argv), elapsed_ns, _outcome(code), trace.events, kept, notes), failed
+
+
+def _tell_failure(sinks: list["Sink"], started_ns: int) -> None:
+    """Write a loss of everything that came after the failure, whose moment is not known."""
+    from tracehound.decode.losses import Loss, loss_rows
+
+    rows = loss_rows([Loss("agent", "tracing_failed", 1, started_ns, time.monotonic_ns())])
+    for sink in sinks:
+        sink.write({"losses": rows})
 
 
 @contextmanager
