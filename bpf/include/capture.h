@@ -1,20 +1,19 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
 /*
- * The payload of the current system call: where it lies in user memory, and
- * copying pieces of it into a record. Read after the call, when the kernel has
- * touched every page and the result is known.
+ * A system call that moves bytes, while it is under way: where its payload lies in user
+ * memory, and the room in which its records are made. Read after the call's work, when the
+ * kernel has touched every page and the result is known.
  */
 #ifndef TRACEHOUND_CAPTURE_H
 #define TRACEHOUND_CAPTURE_H
 
 #include "compat.h"
+#include "thread.h"
 #include "wire.h"
 
 enum {
 	PIECE_SIZE = 16384, /* payload of one record at most */
 	IOVECS_MAX = 128,
-	COPY_STEPS_MAX = IOVECS_MAX + 8, /* skip, head and tail may each take a part of one */
-	PAGE_SIZE_MIN = 4096,
 	SCRATCH_SIZE = 32768, /* no value of a per-CPU array may be larger */
 };
 
@@ -49,6 +48,7 @@ struct call {
 	__u64 start; /* stream positions */
 	__u64 end;
 	__u64 time_ns;
+	__u64 message; /* sendmmsg, recvmmsg: user address of the message, 0: not known */
 	__u32 size;
 	__u32 tgid;
 	__u32 tid;
@@ -56,11 +56,16 @@ struct call {
 	__u32 direction;     /* enum direction */
 	__u32 capture_class; /* the connection's, or less by overload */
 	__u32 flags;	     /* enum data_flag */
-	__u32 reserved;
+	__u32 is_exact;	     /* its place was taken under the socket's lock */
 };
 
 enum {
 	DETECT_SIZE = 32, /* more than any detector reads */
+};
+
+enum {
+	SCRATCH_LOCKED = 2, /* after those of enum direction */
+	SCRATCH_COUNT = 3,
 };
 
 /* What a detector is shown. */
@@ -74,8 +79,8 @@ struct detection {
 
 /*
  * A call at work, by enum direction: two programs may nest on a CPU, one with
- * itself may not. In a map and not on the stack, because the verifier follows
- * every value on the stack and would not come to an end.
+ * itself may not (what is done under a lock has one of its own). In a map and not on the stack,
+ * because the verifier follows every value on the stack and would not come to an end.
  */
 struct scratch {
 	struct call call;
@@ -86,97 +91,10 @@ struct scratch {
 
 struct {
 	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
-	__uint(max_entries, 2);
+	__uint(max_entries, SCRATCH_COUNT);
 	__uint(key_size, sizeof(__u32));
 	__uint(value_size, SCRATCH_SIZE);
 } scratch_call SEC(".maps");
-
-enum {
-	/* The verifier adds the largest offset and the largest size. */
-	COPY_SIZE_MAX = SCRATCH_SIZE - sizeof(struct scratch) - PIECE_SIZE,
-};
-
-struct copy_context {
-	struct scratch *scratch;
-};
-
-/* Copy what base has of what is wanted; 1: nothing more to do. */
-static __always_inline long copy_part(struct scratch *scratch)
-{
-	struct cursor *cursor = &scratch->cursor;
-	__u64 size = cursor->left, base = cursor->base;
-	__u32 filled = cursor->filled;
-
-	if (size > cursor->want)
-		size = cursor->want;
-	if (size > COPY_SIZE_MAX)
-		size = COPY_SIZE_MAX;
-	if (filled > PIECE_SIZE)
-		return 1;
-	if (bpf_probe_read_user(scratch->record.data + filled, size, (void *)base)) {
-		/* One absent page fails the whole read: try up to its end, then give up. */
-		cursor->flags |= DATA_FAULT;
-		cursor->want = 0;
-		if (size > PAGE_SIZE_MIN - base % PAGE_SIZE_MIN)
-			size = PAGE_SIZE_MIN - base % PAGE_SIZE_MIN;
-		if (!bpf_probe_read_user(scratch->record.data + filled, size, (void *)base))
-			cursor->filled = filled + size;
-		return 1;
-	}
-	cursor->base = base + size;
-	cursor->left -= size;
-	cursor->filled = filled + size;
-	cursor->want -= size;
-	return !cursor->want;
-}
-
-static __always_inline void skip_part(struct cursor *cursor)
-{
-	__u64 size = cursor->skip;
-
-	if (size > cursor->left)
-		size = cursor->left;
-	cursor->base += size;
-	cursor->left -= size;
-	cursor->skip -= size;
-}
-
-static long copy_step(__u32 step, struct copy_context *context)
-{
-	struct cursor *cursor = &context->scratch->cursor;
-	struct user_iovec iovec;
-
-	if (!cursor->left) {
-		if (!cursor->iovec_count)
-			return 1;
-		if (bpf_probe_read_user(&iovec, sizeof(iovec), (void *)cursor->iovecs)) {
-			cursor->flags |= DATA_FAULT;
-			cursor->want = 0;
-			return 1;
-		}
-		cursor->base = iovec.base;
-		cursor->left = iovec.size;
-		cursor->iovecs += sizeof(iovec);
-		cursor->iovec_count--;
-	}
-	skip_part(cursor);
-	return cursor->left ? copy_part(context->scratch) : 0;
-}
-
-/* Pass over cursor.skip bytes, then append cursor.want bytes to the record. */
-static __noinline int copy_payload(struct scratch *scratch)
-{
-	struct copy_context context = {scratch};
-
-	if (scratch->cursor.iovec_count) {
-		bpf_loop(COPY_STEPS_MAX, copy_step, &context, 0);
-		return 0;
-	}
-	skip_part(&scratch->cursor);
-	if (!copy_part(scratch))
-		copy_part(scratch);
-	return 0;
-}
 
 static __always_inline bool point_at_vector(struct cursor *cursor, __u64 iovecs, __u64 count)
 {
@@ -207,36 +125,102 @@ static __always_inline bool point_at_message(struct cursor *cursor, __u64 messag
 	return point_at_vector(cursor, vector.iovecs, vector.count);
 }
 
+struct sum_context {
+	__u64 iovecs;
+	__u64 size;
+};
+
+static long sum_step(__u32 step, struct sum_context *context)
+{
+	struct user_iovec iovec;
+
+	if (bpf_probe_read_user(&iovec, sizeof(iovec),
+				(void *)(context->iovecs + step * sizeof(iovec))))
+		return 1;
+	context->size += iovec.size;
+	return 0;
+}
+
+/* How many bytes a message holds, as far as its first IOVECS_MAX iovecs say. */
+static __always_inline __u64 message_size(__u64 message)
+{
+	struct sum_context context = {0, 0};
+	struct user_vector vector;
+
+	if (bpf_probe_read_user(&vector, sizeof(vector), (void *)(message + USER_MSGHDR_IOV)))
+		return 0;
+	context.iovecs = vector.iovecs;
+	bpf_loop(vector.count < IOVECS_MAX ? vector.count : IOVECS_MAX, sum_step, &context, 0);
+	return context.size;
+}
+
+/*
+ * The registers of the system call under way; NULL if they are of another one: workers of
+ * io_uring carry those of whatever made them.
+ */
+static __always_inline struct pt_regs *call_registers(struct task_struct *task)
+{
+	struct pt_regs *regs;
+
+	if (task->flags & (PF_IO_WORKER | PF_USER_WORKER) || is_compat_task(task))
+		return NULL;
+	regs = (struct pt_regs *)bpf_task_pt_regs(task);
+	return is_in_call(regs) ? regs : NULL;
+}
+
+/* Return the message that a call of many moved last, 0 for others; at every hook, failed ones too.
+ */
+static __always_inline __u64 follow_messages(struct task_struct *task, int size)
+{
+	struct pt_regs *regs = call_registers(task);
+	__u64 message;
+	__u32 number;
+
+	if (!regs)
+		return 0;
+	number = SYSCALL_NUMBER(regs);
+	if (number != SYSCALL_SENDMMSG && number != SYSCALL_RECVMMSG)
+		return 0;
+	message = next_message(task, regs, size);
+	if (number == SYSCALL_SENDMMSG && message && size >= 0 &&
+	    message_size(message) > (__u32)size)
+		end_messages(task);
+	return message;
+}
+
 /*
  * Point the cursor at the payload of the current system call and say which call
- * and fd it was. False: it is not in our reach (sendfile, splice, io_uring, whose
- * workers carry the registers of whatever made them).
+ * and fd it was. False: it is not in our reach (sendfile, splice, io_uring).
  */
 static __always_inline bool find_payload(struct scratch *scratch, struct task_struct *task)
 {
 	struct data_record *record = &scratch->record;
 	struct cursor *cursor = &scratch->cursor;
-	struct pt_regs *regs;
+	struct call *call = &scratch->call;
+	struct pt_regs *regs = call_registers(task);
 	__u32 number;
 
 	__builtin_memset(cursor, 0, sizeof(*cursor));
 	record->fd = -1;
 	record->syscall = SYSCALL_IO_URING_ENTER;
-	if (task->flags & (PF_IO_WORKER | PF_USER_WORKER) || is_compat_task(task))
+	if (!regs)
 		return false;
-	regs = (struct pt_regs *)bpf_task_pt_regs(task);
 	number = SYSCALL_NUMBER(regs);
 	record->syscall = number;
 	if (number == SYSCALL_IO_URING_ENTER)
 		return false;
-	record->fd = number == SYSCALL_SPLICE ? SYSCALL_THIRD(regs) : SYSCALL_FIRST(regs);
+	record->fd = number == SYSCALL_SPLICE && record->direction == DIRECTION_SEND
+			     ? SYSCALL_THIRD(regs)
+			     : SYSCALL_FIRST(regs);
+	if (call->flags & DATA_OPAQUE)
+		return false;
 	switch (number) {
 	case SYSCALL_READ:
 	case SYSCALL_WRITE:
 	case SYSCALL_SENDTO:
 	case SYSCALL_RECVFROM:
 		cursor->base = SYSCALL_SECOND(regs);
-		cursor->left = scratch->call.size;
+		cursor->left = SYSCALL_THIRD(regs);
 		return true;
 	case SYSCALL_READV:
 	case SYSCALL_WRITEV:
@@ -246,6 +230,9 @@ static __always_inline bool find_payload(struct scratch *scratch, struct task_st
 	case SYSCALL_SENDMSG:
 	case SYSCALL_RECVMSG:
 		return point_at_message(cursor, SYSCALL_SECOND(regs));
+	case SYSCALL_SENDMMSG:
+	case SYSCALL_RECVMMSG:
+		return call->message && point_at_message(cursor, call->message);
 	}
 	return false;
 }

@@ -47,6 +47,7 @@ enum syscall_number {
 	SYSCALL_RECVFROM = 45,
 	SYSCALL_SENDMSG = 46,
 	SYSCALL_RECVMSG = 47,
+	SYSCALL_GETSOCKOPT = 55,
 	SYSCALL_SPLICE = 275,
 	SYSCALL_PREADV = 295,
 	SYSCALL_PWRITEV = 296,
@@ -67,6 +68,13 @@ static __always_inline bool is_compat_task(const struct task_struct *task)
 #define SYSCALL_FIRST(regs) ((regs)->di)
 #define SYSCALL_SECOND(regs) ((regs)->si)
 #define SYSCALL_THIRD(regs) ((regs)->dx)
+#define SYSCALL_FIFTH(regs) ((regs)->r8)
+
+/* False in work that a thread does for io_uring on its way out of a call: the result is set. */
+static __always_inline bool is_in_call(const struct pt_regs *regs)
+{
+	return (long)regs->ax == -ENOSYS;
+}
 
 #elif defined(__TARGET_ARCH_arm64)
 
@@ -85,6 +93,7 @@ enum syscall_number {
 	SYSCALL_SPLICE = 76,
 	SYSCALL_SENDTO = 206,
 	SYSCALL_RECVFROM = 207,
+	SYSCALL_GETSOCKOPT = 209,
 	SYSCALL_SENDMSG = 211,
 	SYSCALL_RECVMSG = 212,
 	SYSCALL_RECVMMSG = 243,
@@ -105,6 +114,13 @@ static __always_inline bool is_compat_task(const struct task_struct *task)
 #define SYSCALL_FIRST(regs) ((regs)->orig_x0)
 #define SYSCALL_SECOND(regs) ((regs)->regs[1])
 #define SYSCALL_THIRD(regs) ((regs)->regs[2])
+#define SYSCALL_FIFTH(regs) ((regs)->regs[4])
+
+/* Not told by the registers here. */
+static __always_inline bool is_in_call(const struct pt_regs *regs)
+{
+	return true;
+}
 
 #endif
 

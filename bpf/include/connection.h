@@ -141,6 +141,14 @@ static __always_inline struct socket_state *make_state(struct sock *sk, __u32 ow
 	return state;
 }
 
+/* Say whether several threads use a direction, the current one among them. */
+static __always_inline bool note_shared(struct socket_state *state, __u32 direction, __u32 tid)
+{
+	if (state->calls[direction] && state->tid[direction] != tid)
+		state->flags |= CONNECTION_SHARED;
+	return state->flags & CONNECTION_SHARED;
+}
+
 /* A client's SYN counts as one byte acknowledged, the other counters have no such extra. */
 static __always_inline __u64 syn_bias(const struct socket_state *state)
 {

@@ -199,6 +199,14 @@ struct sk_buff {
 	char cb[48];
 };
 
+struct iov_iter {
+	unsigned long count;
+};
+
+struct msghdr {
+	struct iov_iter msg_iter;
+};
+
 struct tcp_skb_cb {
 	__u32 seq;
 };
@@ -209,6 +217,7 @@ struct pt_regs {
 	unsigned long si;
 	unsigned long dx;
 	unsigned long r8;
+	unsigned long ax;
 	unsigned long orig_ax;
 };
 #elif defined(__TARGET_ARCH_arm64)
@@ -248,7 +257,10 @@ enum {
 	SOCK_DONE = 1, /* bit of skc_flags: a FIN was received */
 	SHUTDOWN_MASK = 3,
 	MSG_PEEK = 2,
+	MSG_TRUNC = 0x20,
+	MSG_WAITALL = 0x100,
 	EPIPE = 32,
+	ENOSYS = 38,
 	ECONNRESET = 104,
 };
 

@@ -329,6 +329,19 @@ def test_request_that_is_answered_before_its_body_has_the_size_that_it_declared(
     assert (row["status"], row["request_bytes"]) == (201, len(request))
 
 
+@pytest.mark.parametrize(("syscall", "word"), [(426, "io_uring"), (40, "sendfile")])
+def test_connection_of_which_nothing_could_be_read_says_why(syscall: int, word: str) -> None:
+    recorder = Recorder()
+    socket = Socket(recorder, 11, CLIENT).open()
+    socket.send(300, flags=OPAQUE, syscall=syscall)
+    socket.receive(9000, flags=OPAQUE, syscall=syscall)
+    socket.close()
+    decoded = decode(recorder)
+    (why,) = decoded.protocols_of.values()
+    assert (decoded.rows, decoded.losses, why[0]) == ([], [], None)
+    assert word in (why[1] or "")
+
+
 def test_times_are_those_of_the_calls_with_the_bytes() -> None:
     recorder = Recorder(time_ns=0)
     socket = client(recorder)

@@ -53,6 +53,7 @@ class Detection:
         buffer.settle()
         stream.start, stream.time_ns, stream.who = piece.start, piece.time_ns, piece.who
         stream.calls += 1
+        connection.why = connection.why or piece.unread
         window = buffer.data[buffer.cursor :]
         strength, candidates = self._judge(connection, piece, window)
         for protocol in candidates:

@@ -33,6 +33,7 @@ class Piece(NamedTuple):
     is_preexisting: bool
     local_port: int
     remote_port: int
+    unread: str | None  # why its bytes could not be read at all
 
 
 class End(NamedTuple):

@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 PIECE_BYTES: Final = 16384  # of a call in one record; of a framed call, a full one has a next one if bytes are left
 CONNECTIONS: Final = 1 << 17  # known at once; the oldest is shed
 NEVER: Final = 1 << 63
+IO_URING_ENTER: Final = 426  # the number of the system call, on every architecture
 
 
 class RequestsResult(NamedTuple):
@@ -56,6 +57,7 @@ class Requests:
         self._preexisting = layout.enum("connection_flag")["CONNECTION_PREEXISTING"]
         flags, classes = layout.enum("data_flag"), layout.enum("capture_class")
         self._peek = flags["DATA_PEEK"]
+        self._opaque = flags["DATA_OPAQUE"]
         self._data_preexisting = flags["DATA_PREEXISTING"]
         self._framed = classes["CAPTURE_FRAMED"]
         self._next_sweep_ns = 0
@@ -147,6 +149,7 @@ class Requests:
             max(stop - len(tail), start), tail, int(record["time_ns"]), who, int(record["verdict"]),
             int(record["strength"]), int(record["capture_class"]), int(record["role"]), int(record["transport"]),
             bool(record["flags"] & self._data_preexisting), int(record["local_port"]), int(record["remote_port"]),
+            why_unread(int(record["syscall"])) if record["flags"] & self._opaque else None,
         )  # fmt: skip
 
     def _events_of(self, connections: "Records | None") -> Iterator[tuple[int, int, Any]]:
@@ -219,3 +222,10 @@ class Requests:
         pairing.rows, pairing.facts, pairing.losses = [], [], []
         pairing.batch += 1
         return RequestsResult(self._rows.build(rows, facts) if rows else None, losses)
+
+
+def why_unread(syscall: int) -> str:
+    """Say by what the bytes of an opaque record were moved."""
+    if syscall == IO_URING_ENTER:
+        return "its bytes are moved by io_uring, which is not read"
+    return "its bytes are moved by sendfile, splice or kernel TLS, which are not read"

@@ -25,6 +25,16 @@ PROGRAMS: Final = (
     Program("on_retransmit", "connection", "tcp_retransmit_skb", "tcp", "no retransmits"),
     Program("on_send", "data", "sock_send_length", "requests", "no requests: what is sent is not seen"),
     Program("on_receive", "data", "sock_recv_length", "requests", "no requests: what is received is not seen"),
+    Program(
+        "on_send_locked", "data_exact", "tcp_sendmsg_locked", "requests", "sends by several threads may be disputed"
+    ),
+    Program(
+        "on_receive_locked",
+        "data_exact",
+        "tcp_rcv_space_adjust",
+        "requests",
+        "receives by several threads may be disputed, bytes taken by splice show as a gap",
+    ),
 )
 
 # Points of programs that are run on demand and not attached.
