@@ -33,11 +33,8 @@ def test_every_request_is_one_row_at_each_end(
     )
     assert trace.exit_code == 0
     told = json.loads((tmp_path / "sent.json").read_text())
-    sent = Counter((method, path, status) for method, path, status in told["sent"])
-    logged = Counter(
-        (method, path, int(status))
-        for method, path, status in map(str.split, (tmp_path / "access.log").read_text().splitlines())
-    )
+    sent = Counter(tuple(triple) for triple in told["sent"][client])
+    logged = read_log(tmp_path / "access.log")
     assert sent == logged and sent.total() == REQUESTS  # the target itself is right
 
     assert rows(trace.losses) == []
@@ -47,22 +44,30 @@ def test_every_request_is_one_row_at_each_end(
     assert (len(clients), len(servers), len(found)) == (REQUESTS, REQUESTS, 2 * REQUESTS)
     assert triples(clients) == logged
     assert triples(servers) == logged
-    check_pairs(clients, servers)
+    check_pairs(clients, servers, answers_early=server == "nginx")
     for row in found:
         check_row(row, told["port"])
     opened = {row["connection"] for row in clients}
     assert len(opened) == (CONNECTIONS if mode == "keep-alive" else REQUESTS)
 
 
-def check_pairs(clients: list[Row], servers: list[Row]) -> None:
-    """Each client row has exactly one server row of its exchange, which says the same."""
+def read_log(log: Path) -> Counter[tuple[str, str, int]]:
+    triples = [line.split() for line in log.read_text().splitlines()]
+    return Counter((method, path, int(status)) for method, path, status in triples)
+
+
+def check_pairs(clients: list[Row], servers: list[Row], answers_early: bool) -> None:
+    """Each client row has exactly one server row of its exchange, which says the same.
+
+    A server that answers a POST before it has read its body says another size of the request than its client.
+    """
     by_exchange = {row["exchange"]: row for row in servers}
-    assert None not in by_exchange and len(by_exchange) == REQUESTS
+    assert None not in by_exchange and len(by_exchange) == len(clients)
     assert {row["exchange"] for row in clients} == by_exchange.keys()
     for row in clients:
         other = by_exchange[row["exchange"]]
         same = ["operation", "resource", "status", "outcome", "response_bytes", "request_position"]
-        if row["operation"] != "POST":  # nginx answers those before it has read their bodies
+        if row["operation"] != "POST" or not answers_early:
             same.append("request_bytes")
         assert [row[name] for name in same] == [other[name] for name in same]
         assert (row["local_port"], row["remote_port"]) == (other["remote_port"], other["local_port"])

@@ -1,9 +1,10 @@
-"""An HTTP server for the tests: `serve_http.py (http.server | uvicorn) PORT LOG`.
+"""An HTTP server for the tests: `serve_http.py (http.server | uvicorn | aiohttp) PORT LOG`.
 
 LOG gets `METHOD PATH STATUS` for each request, before its response is sent. GET /items 200, POST /items 201,
 /missing 404, /broken 503. Ends by SIGTERM, or after two minutes.
 """
 
+import asyncio
 import signal
 import sys
 from collections.abc import Awaitable, Callable
@@ -63,7 +64,25 @@ def serve_uvicorn(log: TextIO) -> None:
     uvicorn.run(app, host="127.0.0.1", port=PORT, log_level="warning", access_log=False, lifespan="off")
 
 
+def serve_aiohttp(log: TextIO) -> None:
+    from aiohttp import web
+
+    async def handle(request: web.BaseRequest) -> web.StreamResponse:
+        await request.read()
+        status, body = answer(request.method, request.path, log)
+        return web.Response(status=status, body=body)
+
+    async def serve() -> None:
+        runner = web.ServerRunner(web.Server(handle))
+        await runner.setup()
+        await web.TCPSite(runner, "127.0.0.1", PORT).start()
+        await asyncio.Event().wait()
+
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
+    asyncio.run(serve())
+
+
 if __name__ == "__main__":
     signal.alarm(120)
     with open(LOG, "w", buffering=1) as stream:
-        {"http.server": serve_http_server, "uvicorn": serve_uvicorn}[KIND](stream)
+        {"http.server": serve_http_server, "uvicorn": serve_uvicorn, "aiohttp": serve_aiohttp}[KIND](stream)
