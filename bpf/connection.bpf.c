@@ -156,6 +156,7 @@ static void on_closed(struct socket_state *state, struct sock *sk, const struct 
 		emit_connection(state, CONNECTION_UNLISTEN, TCP_CLOSE, 0, 0);
 	} else if (phase == PHASE_CONNECTING) {
 		state->error = sk->sk_err;
+		state->retransmits = tcp->total_retrans; /* SYNs */
 		read_local(state, sk, tcp);
 		emit_connection(state, CONNECTION_ERROR, TCP_CLOSE, 0, 0);
 	}
