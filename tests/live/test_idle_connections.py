@@ -1,0 +1,57 @@
+"""Connections that do nothing cost next to nothing, and the request after a long silence has its row."""
+
+import os
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Final
+
+from tests.live.conftest import RunCli, StartCli, wait_for
+
+COUNT: Final = 2_000  # with both ends 4,000 sockets
+ADDED_MIB: Final = 64
+IDLE_CPU: Final = 0.05  # of one core
+
+
+def anonymous_mib(pid: int) -> float:
+    (line,) = (line for line in Path(f"/proc/{pid}/status").read_text().splitlines() if line.startswith("RssAnon"))
+    return int(line.split()[1]) / 1024
+
+
+def cpu_share(pid: int, seconds: float) -> float:
+    """Return how much of one core a process takes."""
+
+    def ticks() -> int:
+        fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+        return int(fields[11]) + int(fields[12])
+
+    before, began = ticks(), time.monotonic()
+    time.sleep(seconds)
+    return (ticks() - before) / os.sysconf("SC_CLK_TCK") / (time.monotonic() - began)
+
+
+def test_idle_connections_cost_little(
+    start_cli: StartCli, run_cli: RunCli, python_target: Callable[..., list[str]], tmp_path: Path
+) -> None:
+    recording = tmp_path / "record"
+    running = start_cli("run", "--record", recording, "--", *python_target("idle_connections", COUNT, tmp_path))
+
+    def is_quiet() -> bool:
+        return cpu_share(running.pid, 0.3) < IDLE_CPU
+
+    time.sleep(1)
+    wait_for(is_quiet, what="the trace to begin")
+    before_mib = anonymous_mib(running.pid)
+    (tmp_path / "open").touch()
+    wait_for((tmp_path / "idle").exists, what="the connections")
+    wait_for(is_quiet, what="decode to have done all of them")
+    assert cpu_share(running.pid, 1.0) < IDLE_CPU
+    added_mib = anonymous_mib(running.pid) - before_mib
+    (tmp_path / "ask").touch()
+    result = running.finish()
+    assert result.code == 0 and "nothing lost" in result.err
+    assert added_mib < ADDED_MIB
+    sql = "select role, split_part(resource, '/', 2) as turn, count(distinct resource) as n from requests group by all"
+    found = run_cli("query", recording, f"select * from ({sql}) order by all", "--format", "csv").out.split()
+    expected = [f"{role},{turn},{COUNT}" for role in ("client", "server") for turn in ("first", "second")]
+    assert found == ["role,turn,n", *expected]
