@@ -1,6 +1,6 @@
 """What parsing costs per request row: both messages from captured pieces (append, parse, pair), without table or times.
 
-    python bench/parse.py [ROUNDS]
+    python -m bench.parse [ROUNDS]
 
 `typical` is a browser-like GET with traceparent and a response of 9 fields with 1 KiB of 3 KiB captured; `cookies`
 adds a cookie, which no memo may keep; `small` has 3 fields and 12 bytes of body; `chunked` three chunks; `new` 8 fields
