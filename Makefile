@@ -10,7 +10,7 @@ SHELL := /bin/bash
 .SHELLFLAGS := -euo pipefail -c
 .DELETE_ON_ERROR:
 .DEFAULT_GOAL := build
-.PHONY: build demo test check ruff mypy layers clang-format codespell bench wheel try-wheel clean build-packages test-packages
+.PHONY: build demo test check ruff mypy layers clang-format codespell bench wheel try-wheel clean build-packages test-packages bench-packages
 
 PYTHON ?= /usr/bin/python3
 VENV ?= .venv
@@ -49,6 +49,9 @@ build-packages:
 test-packages:
 	@.ci/packages build test
 
+bench-packages:
+	@.ci/packages build bench
+
 DEMO_QUERY := select service, peer_service, status, count(*) as requests, \
 	round(quantile_cont(duration_ns, 0.95) / 1e6, 1) as p95_ms, sum(response_bytes)::bigint as bytes_in \
 	from requests where role = 'client' group by all order by requests desc
@@ -84,7 +87,7 @@ clang-format: build
 codespell: build
 	$(BIN)/codespell $(wildcard *.md) Makefile pyproject.toml .ci bpf docs demo release src tests bench
 
-bench: build
+bench: build bench-packages
 	$(SUDO) $(BIN)/python -m bench
 
 wheel: build

@@ -25,6 +25,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from bench._gates import Gates, rounds_from
+from bench._tracefs import need_tracefs
 
 from tracehound.batch import split
 from tracehound.btf import wire_layout
@@ -40,8 +41,6 @@ CLASSIC: Final = "classic"
 OURS: Final = "tracehound"
 SERIES: Final = (UNTRACED, AGAIN, CLASSIC, OURS)
 LIMIT: Final = 0.6
-TRACEFS: Final = ("/sys/kernel/tracing", "/sys/kernel/debug/tracing")
-MOUNT: Final = 'mount -t tracefs none /sys/kernel/tracing && exec "$@"'
 
 BPF: Final = r"""
 #include <linux/bpf.h>
@@ -324,19 +323,11 @@ def prepared() -> Iterator[Programs]:
             programs.close()
 
 
-def with_tracefs() -> None:
-    """Start this bench again with tracefs in a mount namespace of its own, if there is none."""
-    if any(os.path.exists(f"{folder}/events/syscalls/sys_enter_read/id") for folder in TRACEFS):
-        return
-    again = ["unshare", "--mount", "sh", "-c", MOUNT, "sh", sys.executable, "-m", "bench.classic", *sys.argv[1:]]
-    os.execvp(again[0], again)
-
-
 def main() -> None:
     """Print both sides and the gate."""
     if os.geteuid() != 0:
         sys.exit("needs root: it loads BPF programs")
-    with_tracefs()
+    need_tracefs("classic")
     rounds = rounds_from(sys.argv, 12)
     began = time.monotonic()
     with prepared() as programs:
