@@ -51,7 +51,9 @@ class Line:
 
         self.layout = layout or wire_layout()
         protocols = load_protocols()
-        decode_settings = decode.DecodeSettings(response_timeout_ns=int(settings.response_timeout_s * 1e9))
+        decode_settings = decode.DecodeSettings(
+            response_timeout_ns=int(settings.response_timeout_s * 1e9), windows_bytes=settings.windows_bytes
+        )
         self.decoder = decode.Decoder(self.layout, protocols, decode_settings)
         self.enrichers = enrich.make_enrichers(protocols, redact=settings.redact)
         self.merge = Merge(self.layout)
@@ -130,8 +132,6 @@ class Trace:
         self._losses: list[int] = []
         self._losses_ns = 0
         self._cgroups: set[int] = set()
-        self._ordered: set[int] = set()
-        self._close_event = self.layout.enum("connection_event")["CONNECTION_CLOSE"]
 
     @property
     def events(self) -> int:
@@ -167,8 +167,8 @@ class Trace:
         rings = [(fd, sizes[name], ring_ids[f"RING_{name.upper()}"]) for name, fd in kernel.ring_fds().items()]
         self._drain = Drain(
             rings,
-            budget_bytes=self.settings.backlog_mib * MIB,
-            lifecycle_budget_bytes=self.settings.lifecycle_backlog_mib * MIB,
+            budget_bytes=self.settings.backlog_bytes,
+            lifecycle_budget_bytes=self.settings.lifecycle_backlog_bytes,
             limit_map_fd=kernel.limits_fd(),
         )
 
@@ -246,19 +246,10 @@ class Trace:
         self._line.advance()
         orders = self._line.decoder.take_orders()
         if orders:
-            self._ordered.update(order.cookie for order in orders)
             self._kernel.write_orders(CaptureOrderWords(*order) for order in orders)
-        for batch in batches:
-            if "connection" in batch.records and self._ordered:
-                self._forget(batch.records["connection"].fixed)
-
-    def _forget(self, connections: np.ndarray) -> None:
-        """Delete the orders of sockets that are gone."""
-        closed = connections["cookie"][connections["event"] == self._close_event]
-        gone = self._ordered.intersection(closed.tolist())
-        self._ordered -= gone
-        if self._kernel is not None and gone:
-            self._kernel.forget_orders(gone)
+        ended = self._line.decoder.take_ended()
+        if ended:
+            self._kernel.forget_orders(ended)
 
     def _look_at(self, execs: np.ndarray) -> None:
         """Read what only /proc knows of programs just started, before it is too late."""
@@ -318,7 +309,14 @@ def probe_rows(statuses: Sequence[ProgramStatus]) -> "pa.RecordBatch":
     return build(TABLES["probes"], len(statuses), values)
 
 
-def recording_source(target: Command) -> "Source":
+def public_command(target: Command, redact: bool) -> tuple[str, ...]:
+    """Return the words of a command as they may be kept and shown."""
+    from tracehound.enrich import clean_arguments
+
+    return tuple(clean_arguments(target.argv)) if redact else target.argv
+
+
+def recording_source(target: Command, redact: bool = True) -> "Source":
     """Return what a sink is told of a trace when it is opened: the tables' schemas, and the facts of this machine."""
     import platform
     from importlib.metadata import version
@@ -334,7 +332,7 @@ def recording_source(target: Command) -> "Source":
         host=platform.node(),
         boot_id=boot_id(),
         version=version("tracehound"),
-        command=target.argv,
+        command=public_command(target, redact),
         kernel=platform.release(),
         switches={"processes": True, "tcp": True, "requests": True},
         clock_anchors=((time.monotonic_ns(), time.time_ns()),),

@@ -6,17 +6,22 @@ from typing import Final
 from tracehound.errors import UsageError
 
 MIB: Final = 1 << 20
+LONGEST_TIMEOUT_S: Final = 1e9  # as nanoseconds an int64 holds it beside any clock
 
 
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """How to trace. Sizes are in MiB; rings must be powers of two; budgets are of user memory."""
+    """How to trace. Sizes are in MiB; rings must be powers of two; budgets are of user memory.
+
+    `memory_mib` is the whole budget: a quarter for data that waits, a sixteenth for lifecycle records, a quarter for
+    the windows of half messages; the rest is for what waits in tables.
+    """
 
     memory_mib: int = 256
     ring_mib: int = 16
     lifecycle_ring_mib: int = 4
-    backlog_mib: int = 64
-    lifecycle_backlog_mib: int = 16
+    backlog_mib: int | None = None
+    lifecycle_backlog_mib: int | None = None
     response_timeout_s: float = 300.0
     btf: str | None = None
     redact: bool = True
@@ -28,7 +33,24 @@ class Settings:
             if value < 1 or value & (value - 1):
                 raise UsageError(f"--{name.replace('_', '-')} must be a power of two, not {value}")
         for name in ("memory_mib", "backlog_mib", "lifecycle_backlog_mib"):
-            if getattr(self, name) < 1:
+            if getattr(self, name) is not None and getattr(self, name) < 1:
                 raise UsageError(f"--{name.replace('_', '-')} must be at least 1, not {getattr(self, name)}")
-        if self.response_timeout_s <= 0:
-            raise UsageError(f"--response-timeout must be above 0, not {self.response_timeout_s:g}")
+        if not 0 < self.response_timeout_s <= LONGEST_TIMEOUT_S:  # false of NaN too
+            limits = f"above 0 and at most {LONGEST_TIMEOUT_S:.0f}"
+            raise UsageError(f"--response-timeout must be {limits}, not {self.response_timeout_s:g}")
+
+    @property
+    def backlog_bytes(self) -> int:
+        """How much data may wait for decode."""
+        return self.backlog_mib * MIB if self.backlog_mib is not None else self.memory_mib * MIB // 4
+
+    @property
+    def lifecycle_backlog_bytes(self) -> int:
+        """How much may wait of processes and connections."""
+        own = self.lifecycle_backlog_mib
+        return own * MIB if own is not None else self.memory_mib * MIB // 16
+
+    @property
+    def windows_bytes(self) -> int:
+        """How much may be kept of messages that are not complete."""
+        return self.memory_mib * MIB // 4

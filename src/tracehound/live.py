@@ -4,7 +4,9 @@ Rows are kept in a recording: in the folder that was named, in `last`, or in a t
 Left out: everything that makes the rows (`agent`).
 """
 
+import shutil
 import tempfile
+import weakref
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -63,7 +65,6 @@ class LiveTrace:
         self.exit_code: int | None = None
         self._trace = Trace(command, settings)
         self._record = record
-        self._temporary: tempfile.TemporaryDirectory[str] | None = None
         self._sink: Sink | None = None
         self._recording: Recording | None = None
 
@@ -80,13 +81,14 @@ class LiveTrace:
         return self
 
     def _open(self) -> None:
-        source = recording_source(self._trace.target)
+        source = recording_source(self._trace.target, self._trace.settings.redact)
         if self._record == "last":
             folder, owner, cap_bytes = new_state_recording()
             source = replace(source, owner=owner, cap_bytes=cap_bytes)
         elif self._record is None:
-            self._temporary = tempfile.TemporaryDirectory(prefix="tracehound-")
-            folder = Path(self._temporary.name) / "recording"
+            temporary = tempfile.mkdtemp(prefix="tracehound-")
+            weakref.finalize(self, shutil.rmtree, temporary, ignore_errors=True)
+            folder = Path(temporary) / "recording"
         else:
             folder = Path(self._record)
         self._sink = kind("parquet").open(str(folder), source)

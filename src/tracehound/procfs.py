@@ -72,7 +72,7 @@ def read_process(pid: int) -> ProcessFacts | None:
     try:
         stat = (folder / "stat").read_bytes()
         status = dict(line.split(b":", 1) for line in (folder / "status").read_bytes().splitlines() if b":" in line)
-        exe = os.readlink(folder / "exe").encode()
+        exe = os.fsencode(os.readlink(folder / "exe"))
         argv = (folder / "cmdline").read_bytes()[:4096]
         cgroup = _cgroup_v2((folder / "cgroup").read_bytes())
         environ = (folder / "environ").read_bytes()

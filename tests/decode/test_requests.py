@@ -578,6 +578,23 @@ def test_verdict_of_ours_asks_for_all_bytes() -> None:
     assert decoded.orders == [CaptureOrder(11, FRAMED, 0, 0)]
 
 
+def test_orders_of_closed_connections_are_told_to_be_forgotten() -> None:
+    """Once the close is decoded, not when its record comes: an order for its last bytes comes out in between."""
+    recorder = Recorder(time_ns=0)
+    for cookie in (11, 12, 13):
+        socket = Socket(recorder, cookie, CLIENT, verdict=HTTP1).open()
+        socket.send(get("/0"))
+        socket.receive(head(200, f"Content-Length: {MIB if cookie < 13 else 0}"))
+        if cookie > 11:
+            socket.close()
+    requests = Requests(LAYOUT, load_protocols(), DecodeSettings(), detect)
+    for batch in recorder.batches():
+        requests.decode(batch)
+    assert {order.cookie for order in requests.orders} == {11, 12}
+    requests.finish(recorder.time_ns + SECOND)
+    assert requests.ended == [12]
+
+
 # ---- ids -------------------------------------------------------------------------------------------------------------
 
 

@@ -42,6 +42,23 @@ def test_command_of_no_known_format(run_cli: RunCli, tmp_path: Path) -> None:
     said(run_cli("run", "--", binary), 126, str(binary))
 
 
+@pytest.mark.parametrize("options", [(), ("--user", "no-such-user")])
+def test_a_command_that_does_not_start_leaves_no_recording(
+    options: tuple[str, ...], run_cli: RunCli, tmp_path: Path
+) -> None:
+    env = {"XDG_STATE_HOME": str(tmp_path / "state")}
+    assert run_cli("run", "--", "/bin/echo", "first", env=env).code == 0
+    kept = sorted((tmp_path / "state").rglob("*"))
+    binary = tmp_path / "binary"
+    binary.write_bytes(b"\x7fELF not really")
+    binary.chmod(0o755)
+    code = 2 if options else 126
+    assert run_cli("run", *options, "--", binary, env=env).code == code
+    assert run_cli("run", *options, "--record", tmp_path / "record", "--", binary, env=env).code == code
+    assert sorted((tmp_path / "state").rglob("*")) == kept
+    assert not (tmp_path / "record").exists()
+
+
 def test_no_root(run_cli: RunCli) -> None:
     result = run_cli("run", *STARTED, prefix=[*AS_NOBODY, *TRACEHOUND])
     said(result, 2, "CAP_BPF", "CAP_PERFMON", lines=2)
@@ -149,6 +166,32 @@ def test_damaged_recording_says_which_file(run_cli: RunCli, tmp_path: Path) -> N
     damaged.write_bytes(damaged.read_bytes()[:-100])
     result = run_cli("query", tmp_path / "record", "select count(*) from processes")
     assert str(damaged.name) in result.err and result.lines[0].startswith("tracehound: ")
+
+
+# ---- tracing that fails
+
+BROKEN = """
+import sys
+from tracehound import agent, cli
+def fail(*_):
+    raise RuntimeError("no more")
+agent.Line.advance = fail
+sys.exit(cli.main())
+"""
+
+
+@pytest.mark.parametrize(("ends_with", "code"), [(0, 120), (7, 7)])
+@pytest.mark.parametrize("form", ["table", "json"])
+def test_tracing_that_fails_is_said_and_promises_nothing(ends_with: int, code: int, form: str, run_cli: RunCli) -> None:
+    command = ["/bin/sh", "-c", f"sleep 0.2; exit {ends_with}"]
+    prefix = [sys.executable, "-c", BROKEN]
+    result = run_cli("run", "--no-record", "--format", form, "--", *command, prefix=prefix)
+    assert result.code == code
+    first, summary = result.lines[0], "\n".join(result.lines[1:])
+    assert first == "tracehound: tracing failed, rows are missing: RuntimeError: no more"
+    assert "nothing lost" not in summary
+    said_so = {"table": "tracing failed, rows are missing", "json": '"failed_with": "RuntimeError: no more"'}
+    assert said_so[form] in summary
 
 
 # ---- strict

@@ -1,8 +1,10 @@
 """HTTP/1 in every shape that two programs can give it on the wire: one row at each end, and every column right."""
 
 import json
+import sys
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -346,3 +348,24 @@ def test_file_lasts_as_long_as_its_transfer(role: str, played: Played) -> None:
     assert abs(row["start_ns"] - began) < 50_000_000
     assert abs(row["end_ns"] - marks["after"]) < 50_000_000
     assert row["response_bytes"] > FILE_SIZE
+
+
+DISCARDS = """
+import socket
+listener = socket.create_server(("127.0.0.1", 0))
+client = socket.create_connection(listener.getsockname())
+server = listener.accept()[0]
+client.sendall(b"GET /thrown-away HTTP/1.1\\r\\nHost: x\\r\\n\\r\\n")
+server.recv(4096)
+answer = b"HTTP/1.1 204 No Content\\r\\n\\r\\n"
+server.sendall(answer)
+stale = bytearray(b"HTTP/1.1 500 Never Sent\\r\\n\\r\\n")[: len(answer)]
+assert client.recv_into(stale, 0, socket.MSG_TRUNC) == len(answer)
+"""
+
+
+def test_bytes_that_the_reader_throws_away_are_not_guessed(traced: Traced, tmp_path: Path) -> None:
+    """recv(MSG_TRUNC) of TCP leaves the buffer as it was: what stands there never came."""
+    trace = traced([sys.executable, "-c", DISCARDS], record=str(tmp_path / "record"))
+    assert trace.exit_code == 0
+    assert {row["role"]: row["status"] for row in rows(trace.requests)} == {"server": 204, "client": None}

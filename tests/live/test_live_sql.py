@@ -1,9 +1,11 @@
 """SQL while the trace runs: every row older than 1 s is there, here and in another process, and after a SIGKILL."""
 
 import csv
+import gc
 import os
 import signal
 import time
+import warnings
 from collections.abc import Callable
 from pathlib import Path
 
@@ -94,3 +96,14 @@ def test_recording_opens_after_sigkill(
     found = query(run_cli, tmp_path / "record")
     assert logged(log, killed_ns - SECOND) - found == set()
     assert found <= logged(log, time.monotonic_ns())
+
+
+def test_a_recording_without_a_name_goes_with_its_trace(traced: Traced) -> None:
+    trace = traced(["/bin/true"])
+    folder = trace.recording.directory
+    assert len(trace.processes) == 3 and folder.exists()
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        del trace
+        gc.collect()
+    assert not folder.parent.exists()

@@ -2,7 +2,9 @@
 
 import json
 import os
+import shlex
 import signal
+import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
@@ -84,6 +86,14 @@ def test_command_inherits_nothing_of_ours(run_cli: RunCli) -> None:
     assert (blocked, ignored) == (0, ignored_here() & ~signal_bits(signal.SIGPIPE, signal.SIGXFSZ))
 
 
+def test_command_ignores_what_our_caller_ignored(run_cli: RunCli) -> None:
+    """As under nohup, and in the background of a script."""
+    prefix = ["/bin/sh", "-c", 'trap "" HUP INT; exec "$@"', "sh", *TRACEHOUND]
+    result = run_cli("run", "--no-record", "--", "/bin/grep", "SigIgn", "/proc/self/status", prefix=prefix)
+    wanted = signal_bits(signal.SIGHUP, signal.SIGINT)
+    assert int(result.out.split()[1], 16) & wanted == wanted
+
+
 def signal_bits(*numbers: int) -> int:
     """Return signals as /proc shows a set of them."""
     return sum(1 << (number - 1) for number in numbers)
@@ -103,6 +113,19 @@ def test_recording_of_a_run_holds_what_it_did(run_cli: RunCli, tmp_path: Path) -
     assert [row["argv"] for row in found if row["event"] == "exec"] == [["/bin/echo", "hello"]]
     assert sorted(row["exit_code"] for row in found if row["event"] == "exit") == [0, 4]
     assert not list((tmp_path / "record").rglob("*.arrows"))
+
+
+@pytest.mark.parametrize("form", ["table", "json"])
+def test_secrets_of_the_command_line_are_kept_nowhere(form: str, run_cli: RunCli, tmp_path: Path) -> None:
+    command = ["/bin/echo", "--password=hunter2", "--token", "hunter3"]
+    folders = {True: tmp_path / "clean", False: tmp_path / "raw"}
+    for is_clean, folder in folders.items():
+        options = () if is_clean else ("--no-redact",)
+        result = run_cli("run", "--format", form, "--record", folder, *options, "--", *command, env={"COLUMNS": "200"})
+        assert result.out == "--password=hunter2 --token hunter3\n"
+        kept = b"".join(path.read_bytes() for path in folder.rglob("*") if path.is_file())
+        assert (b"hunter" not in kept) is is_clean
+        assert ("hunter" not in result.err) is is_clean
 
 
 def test_two_runs_at_once_see_only_their_own(start_cli: StartCli, run_cli: RunCli, tmp_path: Path) -> None:
@@ -128,6 +151,15 @@ def test_failed_tracing_leaves_the_command_alone(script: str, code: int, run_cli
     assert result.code == code
     assert result.lines[0].startswith("tracehound: tracing failed") and "planted mistake" in result.lines[0]
     assert "nothing lost" not in result.err
+
+
+@pytest.mark.parametrize("redirection", ["2>&-", "2>/dev/full", "2>&1 | true"])
+def test_exit_code_is_the_commands_whatever_becomes_of_the_summary(redirection: str, tmp_path: Path) -> None:
+    line = f"{shlex.join(TRACEHOUND)} run --no-record -- /bin/sh -c 'sleep 0.2; exit 3'"
+    script = f"{{ {line}; echo $? >{tmp_path}/code; }} {redirection}"
+    subprocess.run(["/bin/sh", "-c", script], check=False, timeout=60, stdout=subprocess.DEVNULL)
+    wait_for(lambda: (tmp_path / "code").exists() and (tmp_path / "code").read_text(), what="the end")
+    assert (tmp_path / "code").read_text() == "3\n"
 
 
 # ---- terminal and signals

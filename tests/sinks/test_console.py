@@ -90,6 +90,20 @@ def test_a_watcher_that_went_away_does_not_end_the_trace() -> None:
             stream.flush()
 
 
+def test_lines_that_the_output_refused_are_told() -> None:
+    sink = kind("console").open("/dev/full", SOURCE)
+    sink.write(shop())
+    sink.flush()
+    sink.write({"requests": batch("requests", [call("a", "b", 1, time_ns=9)])})
+    sink.close()
+    losses = sink.take_losses()
+    assert losses is not None
+    assert losses.select(["stage", "counter", "count", "last_ns"]).to_pylist() == [
+        {"stage": "output", "counter": "write_error", "count": 1010 + 3 + 1, "last_ns": 9}
+    ]
+    assert sink.take_losses() is None
+
+
 def test_lines_go_to_a_file(tmp_path: Path) -> None:
     sink = kind("console").open(str(tmp_path / "lines"), SOURCE)
     sink.write(shop())

@@ -15,6 +15,7 @@ from typing import Final
 
 from tracehound.cli._command import Command
 from tracehound.cli._options import Parser, add_debug
+from tracehound.cli._stderr import say
 from tracehound.errors import (
     ProtocolError,
     RecordingError,
@@ -60,12 +61,12 @@ def main(argv: Sequence[str] | None = None) -> int:
     except TracehoundError as error:
         if is_debug:
             raise
-        _say(str(error))
+        say(str(error))
         return _exit_code(error)
     except Exception as error:
         if is_debug:
             raise
-        _say(f"unexpected {type(error).__name__}: {error}. This is a mistake in tracehound; --debug shows where")
+        say(f"unexpected {type(error).__name__}: {error}. This is a mistake in tracehound; --debug shows where")
         return 1
 
 
@@ -130,11 +131,6 @@ def _exit_code(error: TracehoundError) -> int:
     if isinstance(error, TargetError):
         return error.exit_code
     return 1 if isinstance(error, _FAILED) else 2
-
-
-def _say(message: str) -> None:
-    with suppress(OSError, ValueError):
-        print(f"tracehound: {message}", file=sys.stderr)
 
 
 def _silence(stream: object) -> None:

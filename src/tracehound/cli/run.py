@@ -27,6 +27,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from tracehound.cli._command import Command
 from tracehound.cli._options import add_format
+from tracehound.cli._stderr import say, write_stderr
 from tracehound.errors import UsageError
 
 if TYPE_CHECKING:
@@ -40,10 +41,10 @@ SOMETHING_LOST: Final = 121
 OURS_ONLY: Final = (signal.SIGINT, signal.SIGQUIT)  # from the terminal the command gets them by itself
 PASSED_ON: Final = (signal.SIGTERM, signal.SIGHUP)
 SETTINGS: Final = (  # name, type, what it says
-    ("memory-mib", int, "budget of user memory for rows and streams (default 256)"),
+    ("memory-mib", int, "budget of user memory for all that waits (default 256)"),
     ("ring-mib", int, "size of the kernel's ring for data, a power of two (default 16)"),
     ("lifecycle-ring-mib", int, "size of the kernel's ring for processes and connections (default 4)"),
-    ("backlog-mib", int, "how much data may wait for decode before it is dropped and counted (default 64)"),
+    ("backlog-mib", int, "how much data may wait for decode before it is dropped and counted (default: a quarter)"),
     ("response-timeout", float, "seconds after which a request counts as not answered (default 300)"),
 )
 
@@ -77,14 +78,14 @@ def run(options: argparse.Namespace) -> int:
         raise UsageError("no command to run. Write: tracehound run -- COMMAND")
     settings = _settings(options)
     if options.no_redact:
-        print("tracehound: --no-redact: secrets will stand in the rows", file=sys.stderr)
+        say("--no-redact: secrets will stand in the rows")
     with Trace(Target(tuple(argv), options.user), settings) as trace:
         trace.load()
         summary = Summary()
         outputs, kept = _open_sinks(options, trace)
-        code, ending, failed = _follow(trace, [*outputs, summary], kept, getattr(options, "debug", False))
+        code, ending = _follow(trace, [*outputs, summary], kept, getattr(options, "debug", False))
     _show(options.format, summary, ending)
-    if failed:
+    if ending.failure:
         return code or TRACING_FAILED
     return SOMETHING_LOST if options.strict and code == 0 and any(summary.losses.values()) else code
 
@@ -105,7 +106,7 @@ def _open_sinks(options: argparse.Namespace, trace: "Trace") -> tuple[list["Sink
     from tracehound.recording import new_state_recording
     from tracehound.sinks import kind
 
-    source: Source = recording_source(trace.target)
+    source: Source = recording_source(trace.target, trace.settings.redact)
     sinks: list[Sink] = []
     if options.output:
         sinks.append(kind("jsonl" if options.format == "json" else "console").open(options.output, source))
@@ -119,8 +120,9 @@ def _open_sinks(options: argparse.Namespace, trace: "Trace") -> tuple[list["Sink
     return sinks, "last"
 
 
-def _follow(trace: "Trace", sinks: list["Sink"], kept: str | None, is_debug: bool) -> tuple[int, "Ending", bool]:
-    """Start the command, wait for it, end the trace; return its exit code, how it ended, and whether tracing failed."""
+def _follow(trace: "Trace", sinks: list["Sink"], kept: str | None, is_debug: bool) -> tuple[int, "Ending"]:
+    """Start the command, wait for it, end the trace; return its exit code, and how both ended."""
+    from tracehound.agent import public_command
     from tracehound.sinks.console import Ending
 
     with _signals_are_the_commands(trace):
@@ -128,24 +130,25 @@ def _follow(trace: "Trace", sinks: list["Sink"], kept: str | None, is_debug: boo
             trace.start(sinks)
         except BaseException:
             for sink in sinks:
-                sink.close()
+                _discard(sink)
             raise
         code = trace.wait()
     elapsed_ns = time.monotonic_ns() - trace.started_ns
-    failed = False
+    failure = None
     with _interrupt_ends_at_once() as interrupted:
         try:
             trace.stop()
         except Exception as error:
             if is_debug:
                 raise
-            failed = True
-            print(f"tracehound: tracing failed, rows are missing: {type(error).__name__}: {error}", file=sys.stderr)
+            failure = f"{type(error).__name__}: {error}"
+            say(f"tracing failed, rows are missing: {failure}")
             _tell_failure(sinks, trace.started_ns)
         for sink in sinks:
             _close(sink, sinks, interrupted())
-    notes = _still_running(trace.still_running)
-    return code, Ending(shlex.join(trace.target.argv), elapsed_ns, _outcome(code), trace.events, kept, notes), failed
+    command, notes = public_command(trace.target, trace.settings.redact), _still_running(trace.still_running)
+    ending = Ending(shlex.join(command), elapsed_ns, _outcome(code), trace.events, kept, notes, failure)
+    return code, ending
 
 
 def _tell_failure(sinks: list["Sink"], started_ns: int) -> None:
@@ -161,7 +164,7 @@ def _tell_failure(sinks: list["Sink"], started_ns: int) -> None:
 def _signals_are_the_commands(trace: "Trace") -> Iterator[None]:
     """While the command lives, the terminal's signals are its own, and those sent to us are passed on.
 
-    Handlers, not SIG_IGN: exec would hand that down to the command.
+    Handlers, not SIG_IGN: exec would hand that down to the command. What our caller ignored, as nohup does, stays so.
     """
 
     def pass_on(number: int, _frame: object) -> None:
@@ -169,7 +172,11 @@ def _signals_are_the_commands(trace: "Trace") -> Iterator[None]:
 
     handlers: dict[signal.Signals, Any] = {number: lambda *_: None for number in OURS_ONLY}
     handlers |= dict.fromkeys(PASSED_ON, pass_on)
-    before = {number: signal.signal(number, handler) for number, handler in handlers.items()}
+    before = {
+        number: signal.signal(number, handler)
+        for number, handler in handlers.items()
+        if signal.getsignal(number) is not signal.SIG_IGN
+    }
     try:
         yield
     finally:
@@ -193,6 +200,14 @@ def _interrupt_ends_at_once() -> Iterator[Callable[[], bool]]:
         yield lambda: count > 0
     finally:
         signal.signal(signal.SIGINT, before)
+
+
+def _discard(sink: "Sink") -> None:
+    """End a sink of a trace that did not begin; its recording does not stay, least of all as `last`."""
+    recording = getattr(sink, "recording", None)
+    if recording is not None:
+        recording.discard()
+    sink.close()
 
 
 def _close(sink: "Sink", sinks: list["Sink"], is_hurried: bool) -> None:
@@ -230,10 +245,10 @@ def _show(form: str, summary: "Summary", ending: "Ending") -> None:
     from tracehound.sinks.console import columns_of, render, wants_color
 
     if form == "json":
-        sys.stderr.write(summary.json_lines(ending))
-    elif form == "table":
+        write_stderr(summary.json_lines(ending))
+    elif form == "table" and sys.stderr is not None:
         width = columns_of(sys.stderr)
-        sys.stderr.write(render(summary, ending, width=width, color=wants_color(sys.stderr)))
+        write_stderr(render(summary, ending, width=width, color=wants_color(sys.stderr)))
 
 
 COMMAND: Final = Command("run", "run a command under trace and say what it did", __doc__, add_arguments, run)

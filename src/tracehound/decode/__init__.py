@@ -62,6 +62,12 @@ class Decoder:
         self._requests.orders.clear()
         return orders
 
+    def take_ended(self) -> list[int]:
+        """Return the sockets that are gone, of those that an order was for, and forget them; after `take_orders`."""
+        ended = list(self._requests.ended)
+        self._requests.ended.clear()
+        return ended
+
 
 def _tables_of(result: RequestsResult, losses: list[Loss]) -> "dict[str, pa.RecordBatch]":
     tables = {}

@@ -30,12 +30,14 @@ class CaptureOrder(NamedTuple):
 
 @final
 class Parsing:
-    """Parses streams. `orders` and `protocols_of` are read, and emptied, by others."""
+    """Parses streams. `orders`, `ended` and `protocols_of` are read, and emptied, by others."""
 
     def __init__(self, pairing: Pairing) -> None:
         self.orders: list[CaptureOrder] = []
+        self.ended: list[int] = []  # cookies of connections that had an order and are gone
         self.protocols_of: dict[int, tuple[str | None, str | None]] = {}  # connection -> protocol, why it is unknown
         self._pairing = pairing
+        self._ordered: set[int] = set()  # cookies of live connections that have an order
 
     def drive(self, connection: Connection, stream: Stream) -> None:
         """Parse all messages whose bytes are there, and step over holes that will not be filled."""
@@ -185,7 +187,7 @@ class Parsing:
         """Stop looking at a connection: its protocol is not known, `why` says what is known instead."""
         connection.given_up = True
         self.protocols_of[connection.id] = (None, connection.why)
-        self.orders.append(CaptureOrder(connection.cookie, CAPTURE_OFF, 0, 0))
+        self._give(CaptureOrder(connection.cookie, CAPTURE_OFF, 0, 0))
         for stream in connection.streams or ():
             stream.buffer = StreamBuffer(stream.buffer.end)
             stream.stops, stream.times, stream.threads = [], [], []
@@ -193,7 +195,17 @@ class Parsing:
     def order(self, connection: Connection) -> None:
         sent, received = connection.streams  # type: ignore[misc]
         capture_class = max(sent.capture, received.capture)
-        self.orders.append(CaptureOrder(connection.cookie, capture_class, sent.skip_until, received.skip_until))
+        self._give(CaptureOrder(connection.cookie, capture_class, sent.skip_until, received.skip_until))
+
+    def _give(self, order: CaptureOrder) -> None:
+        self.orders.append(order)
+        self._ordered.add(order.cookie)
+
+    def end(self, connection: Connection) -> None:
+        """Say that a connection is gone, if the kernel has an order for it."""
+        if connection.cookie in self._ordered:
+            self._ordered.remove(connection.cookie)
+            self.ended.append(connection.cookie)
 
     def count(
         self, counter: str, count: int, first_ns: int, last_ns: int, connection: Connection, stage: str = "stream"

@@ -73,6 +73,11 @@ class Requests:
         """What the kernel is to capture, the newest last; emptied by whoever passes it on."""
         return self._parsing.orders
 
+    @property
+    def ended(self) -> list[int]:
+        """Cookies whose orders the kernel may forget; emptied by whoever passes it on, after `orders`."""
+        return self._parsing.ended
+
     def decode(self, batch: "Batch") -> RequestsResult:
         """Take the next records, in their total order; return the rows that they complete."""
         data, connections = batch.records.get("data"), batch.records.get("connection")

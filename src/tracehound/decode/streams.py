@@ -331,6 +331,7 @@ class Streams:
                 if not flags and stream.buffer.cursor < len(stream.buffer.data) and connection.protocol is not None:
                     self._parsing.drive(connection, stream)
         self._pairing.end(connection, flags, end.time_ns, True)
+        self._parsing.end(connection)
         self._release_held(connection)
 
     def _forget(self, connection: Connection) -> None:
@@ -344,6 +345,7 @@ class Streams:
         while connection.queue:
             self._dequeue(connection)
         self._pairing.end(connection, TRUNCATED, time_ns, False)
+        self._parsing.end(connection)
         self._release_held(connection)
 
     def finish(self, time_ns: int) -> None:

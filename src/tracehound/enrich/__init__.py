@@ -14,13 +14,23 @@ from tracehound.enrich.container import Containers
 from tracehound.enrich.peer import Peers
 from tracehound.enrich.process import ProcessNames
 from tracehound.enrich.redact import Redactor
+from tracehound.enrich.secrets import clean_arguments
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
     from tracehound.protocols import Protocol as L7Protocol
 
-__all__ = ["Containers", "Enricher", "Peers", "ProcessNames", "Redactor", "WallClock", "make_enrichers"]
+__all__ = [
+    "Containers",
+    "Enricher",
+    "Peers",
+    "ProcessNames",
+    "Redactor",
+    "WallClock",
+    "clean_arguments",
+    "make_enrichers",
+]
 
 
 class Enricher(Protocol):

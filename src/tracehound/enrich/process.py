@@ -52,8 +52,11 @@ _VALUE_FOLLOWS: Final = {
     "java": ("-cp", "-classpath", "--class-path", "-p", "--module-path", "--add-modules"),
     "nodejs": ("-r", "--require"),
 }
-_BUNDLES: Final = ("python", "pypy", "bash", "dash", "zsh", "ksh", "sh")
-_CODE_BUNDLE: Final = re.compile(r"-[a-zA-Z]*c")  # one-letter options with -c among them: -lc, -Ic
+_SHELLS: Final = ("bash", "dash", "zsh", "ksh", "sh")
+# one-letter options together, the last of them with what follows as code: -lc, -Ic, -ne
+_CODE_BUNDLES: Final = dict.fromkeys(("python", "pypy", *_SHELLS), re.compile("-[a-zA-Z]*c"))
+_CODE_BUNDLES.update(dict.fromkeys(("perl", "ruby"), re.compile("-[a-zA-Z]*[eE]")))
+_OPTION_BUNDLE: Final = re.compile("-[a-zA-Z]*[oO]")  # of a shell; what follows is its value: -euo pipefail
 _NAME_FOLLOWS: Final = {"python": "-m", "pypy": "-m", "java": "-jar", "php": "-f"}
 
 
@@ -76,11 +79,11 @@ def _script(interpreter: str, arguments: Sequence[str]) -> str | None:
             return following if following is None or argument == "-m" else _stem(following)
         if named == "-m" and argument.startswith("-m"):
             return argument[2:]
-        if argument in _NO_SCRIPT.get(interpreter, ()) or (
-            interpreter in _BUNDLES and _CODE_BUNDLE.fullmatch(argument)
-        ):
+        code = _CODE_BUNDLES.get(interpreter)
+        if argument in _NO_SCRIPT.get(interpreter, ()) or (code and code.fullmatch(argument)):
             return None
-        if argument in _VALUE_FOLLOWS.get(interpreter, ()):
+        is_shells = interpreter in _SHELLS and _OPTION_BUNDLE.fullmatch(argument)
+        if is_shells or argument in _VALUE_FOLLOWS.get(interpreter, ()):
             next(waiting, None)
         elif argument == "--":
             following = next(waiting, None)

@@ -5,6 +5,7 @@ pools of threads, nor a thread's start may happen inside.
 """
 
 import os
+import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -38,6 +39,19 @@ class Files:
         """Remove a file."""
         with acting_as(self._owner):
             path.unlink()
+
+    def remove_all(self, path: Path) -> None:
+        """Remove a file, or a directory with all that is in it."""
+        with acting_as(self._owner):
+            if path.is_dir():
+                shutil.rmtree(path)
+            else:
+                path.unlink()
+
+    def remove_directory(self, path: Path) -> None:
+        """Remove an empty directory."""
+        with acting_as(self._owner):
+            path.rmdir()
 
     @contextmanager
     def whole(self, path: Path) -> Iterator[BinaryIO]:

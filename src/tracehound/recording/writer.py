@@ -196,6 +196,15 @@ class RecordingWriter:
                 self._write_manifest()
             os.close(self._directory_fd)
 
+    def discard(self) -> None:
+        """End, and remove all that was written: what was to be recorded has not begun."""
+        self.close(compaction=False)
+        for path in (*(self.directory / name for name in self._streams), self.directory / manifests.NAME):
+            with suppress(OSError):
+                self._files.remove_all(path)
+        with suppress(OSError):  # others' files are in it
+            self._files.remove_directory(self.directory)
+
     def __enter__(self) -> "RecordingWriter":
         return self
 

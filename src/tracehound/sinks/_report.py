@@ -73,7 +73,9 @@ def _heading(summary: Summary, ending: Ending, width: int, color: bool) -> list[
 
 
 def _lost(summary: Summary, ending: Ending) -> str:
-    """Return `lost 12 of 40,113 events (ring_full): try --ring-mib`, empty if every counter is 0."""
+    """Return `lost 12 of 40,113 events (ring_full): try --ring-mib`, empty if every counter is 0 and can be trusted."""
+    if ending.failure:
+        return "tracing failed, rows are missing"
     counters = {name: count for name, count in summary.losses.items() if count}
     if not counters:
         return ""

@@ -23,6 +23,7 @@ class Ending:
 
     `outcome` says how the command ended (`exit 0`, `SIGTERM`), "" if there was none; `events` is how many records came,
     0 if that is not known; `kept` is `last` or a folder, None if no recording was kept; `notes` are lines to be shown.
+    `failure` says what tracing failed with: then nobody knows what is missing.
     """
 
     command: str
@@ -31,6 +32,7 @@ class Ending:
     events: int = 0
     kept: str | None = None
     notes: tuple[str, ...] = ()
+    failure: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -176,6 +178,7 @@ class Summary:
             "lost": self.lost_events(),
             "kept": ending.kept,
             "notes": list(ending.notes),
+            "failed_with": ending.failure,
         }
 
 

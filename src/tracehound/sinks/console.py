@@ -5,7 +5,7 @@ The summary that follows them is `_summary.py` and `_report.py`; all three are h
 
 import os
 import sys
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, Final, TextIO
@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Final, TextIO
 from tracehound.errors import SinkError
 from tracehound.sinks._calls import address, result, what
 from tracehound.sinks._report import render
-from tracehound.sinks._sink import SinkKind, Source
+from tracehound.sinks._sink import LostRows, SinkKind, Source
 from tracehound.sinks._summary import Ending, Summary
 from tracehound.sinks._text import RED, cut, duration, paint, printable, size, wants_color, width_of
 
@@ -46,6 +46,10 @@ class LiveRows:
         self._who = max(room * 45 // 100, 8)
         self._what = room - self._who
         self._is_open = True
+        self._failure: Exception | None = None
+        self._lost = LostRows()
+        self._unsure = 0  # lines written since the last flush that went well
+        self._last_ns: int | None = None
 
     def write(self, tables: "Mapping[str, pa.RecordBatch]") -> None:
         """Show rows of `requests`, and of `connections` that failed."""
@@ -58,7 +62,10 @@ class LiveRows:
         if (requests := tables.get("requests")) is not None:
             shown += [(row["time_ns"], self._request(row)) for row in _rows(requests, _REQUEST_COLUMNS)]
         shown.sort(key=lambda item: item[0])
-        self._print("".join(line + "\n" for _, line in shown))
+        if shown:
+            self._unsure += len(shown)
+            self._last_ns = shown[-1][0]
+            self._try(lambda: self._stream.write("".join(line + "\n" for _, line in shown)))
 
     def _request(self, row: dict[str, Any]) -> str:
         failed = row["outcome"] not in ("ok", "unknown", None)
@@ -79,23 +86,27 @@ class LiveRows:
         outcome = paint(f"{words[0]:<{_RESULT}}", RED if failed and self._color else "")
         return f" {_time(row)}  {who}  {_column(text, self._what)}  {outcome}  {words[1]:>7}  {words[2]:>7}".rstrip()
 
-    def _print(self, text: str) -> None:
-        if self._is_open and text:
+    def _try(self, act: Callable[[], object]) -> bool:
+        """Do something with the stream; once it failed whoever watched has gone, and the trace goes on."""
+        if self._failure is None and self._is_open:
             try:
-                self._stream.write(text)
-            except (OSError, ValueError):
-                self._is_open = False  # whoever watched has gone; the trace goes on
+                act()
+                return True
+            except (OSError, ValueError) as error:
+                self._failure = error
+        if self._failure is not None:
+            self._lost.add(self._failure, self._unsure, self._last_ns)
+            self._unsure = 0
+        return False
 
     def flush(self) -> None:
         """Show what was written."""
-        if self._is_open:
-            try:
-                self._stream.flush()
-            except (OSError, ValueError):
-                self._is_open = False
+        if self._try(self._stream.flush):
+            self._unsure = 0
 
-    def take_losses(self) -> None:
-        """Return None: lines are for people, rows are kept elsewhere."""
+    def take_losses(self) -> "pa.RecordBatch | None":
+        """Return how many lines the output refused."""
+        return self._lost.take()
 
     def close(self) -> None:
         """Flush; the stream is its owner's, but for a file that `SINK` opened."""

@@ -2,15 +2,13 @@
 
 import os
 import sys
-from collections import Counter
 from collections.abc import Mapping
 from contextlib import suppress
 from typing import TYPE_CHECKING, Final
 
 from tracehound.errors import SinkError
 from tracehound.sinks._encode import json_lines
-from tracehound.sinks._sink import SinkKind, Source
-from tracehound.tables import TABLES, build
+from tracehound.sinks._sink import LostRows, SinkKind, Source
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -21,8 +19,7 @@ class JsonLinesSink:
 
     def __init__(self, path: str, source: Source) -> None:
         self._schemas = source.schemas
-        self._lost: Counter[str] = Counter()
-        self._last_ns: int | None = None
+        self._lost = LostRows()
         self._is_open = True
         try:
             self._descriptor = (
@@ -45,21 +42,15 @@ class JsonLinesSink:
             while view:
                 view = view[os.write(self._descriptor, view) :]
         except OSError as error:
-            self._lost["output_closed" if isinstance(error, BrokenPipeError) else "write_error"] += batch.num_rows
-            if "time_ns" in batch.schema.names:
-                self._last_ns = batch["time_ns"][-1].as_py()
+            last_ns = batch["time_ns"][-1].as_py() if "time_ns" in batch.schema.names else None
+            self._lost.add(error, batch.num_rows, last_ns)
 
     def flush(self) -> None:
         """Do nothing: rows are out as soon as they are written."""
 
     def take_losses(self) -> "pa.RecordBatch | None":
         """Return rows that the output refused."""
-        lost, self._lost = self._lost, Counter()
-        if not lost:
-            return None
-        values = {"time_ns": [self._last_ns] * len(lost), "last_ns": [self._last_ns] * len(lost)}
-        names = {"stage": ["output"] * len(lost), "counter": list(lost), "count": list(lost.values())}
-        return build(TABLES["losses"], len(lost), {**values, **names})
+        return self._lost.take()
 
     def close(self) -> None:
         """Close the file."""
