@@ -196,7 +196,7 @@ def pieces_of_stream(draw: st.DrawFn) -> list[Piece]:
     return pieces
 
 
-@settings(max_examples=500)
+@settings(max_examples=20_000)
 @given(pieces_of_stream(), st.integers(0, 1 << 32))
 def test_bytes_seen_are_the_streams(pieces: list[Piece], seed: int) -> None:
     seen = read_all(pieces, random.Random(seed), True)

@@ -124,7 +124,7 @@ def check_sound(driver: Driver, protocol: Protocol) -> None:
 
 
 @each_protocol
-@settings(max_examples=500)
+@settings(max_examples=5_000)
 @given(data=st.data())
 def test_garbage_raises_nothing(protocol: Protocol, data: st.DataObject) -> None:
     driver = Driver(protocol)
