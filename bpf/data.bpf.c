@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause
 /*
- * The bytes of TCP connections: every successful send and receive of a traced
+ * The bytes of TCP, UDP and unix sockets: every successful send and receive of a traced
  * process, in its own context when the call is over, with its exact place in the
  * stream. How much of it is copied is the connection's capture class.
  */
@@ -22,8 +22,8 @@ __noinline int detect_head(const struct detection *detection)
 {
 	if (!detection || detection->size > DETECT_SIZE)
 		return 0;
-	return detect_l7(detection->head, detection->size, detection->direction, IPPROTO_TCP,
-			 detection->port);
+	return detect_l7(detection->head, detection->size, detection->direction,
+			 detection->transport, detection->port);
 }
 
 /*
@@ -39,6 +39,7 @@ static __always_inline void detect_protocol(struct scratch *scratch, struct sock
 	__builtin_memcpy(detection->head, scratch->record.data, DETECT_SIZE);
 	detection->size = size < DETECT_SIZE ? size : DETECT_SIZE;
 	detection->direction = direction;
+	detection->transport = state->transport;
 	detection->port = state->role == ROLE_CLIENT ? state->remote_port : state->local_port;
 	if (scratch->call.start + scratch->call.skip == filled && filled < PREFIX_SIZE &&
 	    (filled || size < PREFIX_SIZE)) {
@@ -163,7 +164,7 @@ static __always_inline void emit_call(struct scratch *scratch, struct socket_sta
 {
 	struct call *call = &scratch->call;
 
-	if (tcp->inet_conn.icsk_ulp_ops) /* kernel TLS: positions are the ciphertext's */
+	if (tcp && tcp->inet_conn.icsk_ulp_ops) /* kernel TLS: positions are the ciphertext's */
 		call->flags |= DATA_OPAQUE;
 	fill_record(scratch, state, direction);
 	if (!find_payload(scratch, bpf_get_current_task_btf())) {
@@ -177,35 +178,68 @@ static __always_inline void emit_call(struct scratch *scratch, struct socket_sta
 	emit_piece(scratch, call->skip, 0, DATA_FIRST);
 }
 
-static __always_inline void capture(struct sock *sk, int size, int flags, __u32 direction)
+/* Say who calls and how much it moved; false: there is nothing to tell. */
+static __always_inline bool begin_call(struct scratch *scratch, int size, __u32 direction)
 {
-	__u64 pid_tgid = bpf_get_current_pid_tgid(), message;
-	__u32 key = direction;
-	struct scratch *scratch;
-	const struct tcp_sock *tcp;
-	struct socket_state *state;
-	struct call *call;
+	struct task_struct *task = bpf_get_current_task_btf();
+	__u64 pid_tgid = bpf_get_current_pid_tgid();
+	struct call *call = &scratch->call;
 
-	if (!is_traced(pid_tgid >> 32) || !is_tcp(sk))
-		return;
-	message = follow_messages(bpf_get_current_task_btf(), size);
-	if (size <= 0)
-		forget_locked(bpf_get_current_task_btf(), direction);
-	scratch = bpf_map_lookup_elem(&scratch_call, &key);
-	tcp = bpf_skc_to_tcp_sock(sk);
-	if (size <= 0 || !scratch || !tcp)
-		return;
-	state = state_of(sk, tcp, pid_tgid >> 32);
-	if (!state)
-		return;
-	call = &scratch->call;
-	call->message = message;
+	call->message = follow_messages(task, size);
+	if (size <= 0) {
+		forget_locked(task, direction);
+		return false;
+	}
 	call->tgid = pid_tgid >> 32;
 	call->tid = pid_tgid;
 	call->size = size;
+	return true;
+}
+
+static __always_inline void capture_tcp(struct scratch *scratch, struct sock *sk, int flags,
+					__u32 direction)
+{
+	const struct tcp_sock *tcp = bpf_skc_to_tcp_sock(sk);
+	struct call *call = &scratch->call;
+	struct socket_state *state;
+
+	if (!tcp)
+		return;
+	state = state_of(sk, tcp, call->tgid);
+	if (!state)
+		return;
 	fill_call(call, sk, state, tcp, flags, direction);
 	if (choose_class(call, state, direction))
 		emit_call(scratch, state, tcp, direction);
+}
+
+static __always_inline void capture_counted(struct scratch *scratch, struct sock *sk, int flags,
+					    __u32 direction)
+{
+	struct call *call = &scratch->call;
+	struct socket_state *state = counted_state_of(sk, call->tgid, direction);
+
+	if (!state)
+		return;
+	fill_counted(call, state, flags, direction);
+	if (choose_class(call, state, direction))
+		emit_call(scratch, state, NULL, direction);
+}
+
+static __always_inline void capture(struct sock *sk, int size, int flags, __u32 direction)
+{
+	__u32 key = direction;
+	struct scratch *scratch;
+
+	if (!is_traced(bpf_get_current_pid_tgid() >> 32))
+		return;
+	scratch = bpf_map_lookup_elem(&scratch_call, &key);
+	if (!scratch || !begin_call(scratch, size, direction))
+		return;
+	if (is_tcp(sk))
+		capture_tcp(scratch, sk, flags, direction);
+	else if (is_udp(sk) || is_unix(sk))
+		capture_counted(scratch, sk, flags, direction);
 }
 
 SEC("tp_btf/sock_send_length")

@@ -17,6 +17,7 @@ WIRE_TYPE(exec_record);
 WIRE_TYPE(exit_record);
 WIRE_TYPE(connection_record);
 WIRE_TYPE(retransmit_record);
+WIRE_TYPE(unix_record);
 WIRE_TYPE(data_record);
 WIRE_TYPE(fact_tick_record);
 WIRE_TYPE(fact_clock_record);

@@ -8,6 +8,8 @@
 
 #include "capture.h"
 #include "connection.h"
+#include "counted.h"
+#include "join.h"
 #include "order.h"
 #include "ring.h"
 #include "thread.h"
@@ -15,43 +17,7 @@
 enum {
 	HEAD_SIZE = 4096,
 	TAIL_SIZE = 256,
-	BASE_TRIES = 4,
 };
-
-/* First seen after it was established: nobody holds the lock, so read until two agree. */
-static __always_inline struct socket_state *join_socket(struct sock *sk, const struct tcp_sock *tcp,
-							__u32 tgid)
-{
-	__u8 tcp_state = sk->__sk_common.skc_state;
-	struct socket_state *state;
-	__u64 seen;
-
-	if (!is_process_socket(sk) || is_mptcp_subflow(tcp))
-		return NULL;
-	state = make_state(sk, tgid);
-	if (!state)
-		return NULL;
-	reset_state(state, sk, tgid);
-	state->flags = CONNECTION_PREEXISTING;
-	state->phase = PHASE_CONNECTED;
-	state->fin_sent = tcp_state != TCP_ESTABLISHED && tcp_state != TCP_CLOSE_WAIT &&
-			  tcp_state != TCP_CLOSE;
-	read_local(state, sk, tcp);
-	read_remote(state, sk);
-	read_bases(state, tcp);
-	for (int i = 0; i < BASE_TRIES; i++) {
-		seen = (__u64)state->base[0] << 32 | state->base[1];
-		barrier();
-		read_bases(state, tcp);
-		if (seen == ((__u64)state->base[0] << 32 | state->base[1]))
-			break;
-	}
-	if (tcp_state == TCP_CLOSE) {
-		state->phase = PHASE_ENDED;
-		keep_counters(state, tcp);
-	}
-	return state;
-}
 
 static __always_inline struct socket_state *state_of(struct sock *sk, const struct tcp_sock *tcp,
 						     __u32 tgid)
@@ -117,6 +83,26 @@ static __always_inline bool take_locked(struct call *call, const struct sock *sk
 	return true;
 }
 
+/* Say what kind of call on a UDP or unix socket it was, and count it. */
+static __always_inline void fill_counted(struct call *call, struct socket_state *state, int flags,
+					 __u32 direction)
+{
+	call->time_ns = bpf_ktime_get_ns();
+	call->flags = 0;
+	if (direction == DIRECTION_RECEIVE && flags & MSG_PEEK) {
+		call->flags |= DATA_PEEK;
+		call->start = call->end = state->position[direction];
+		return;
+	}
+	call->start = __sync_fetch_and_add(&state->position[direction], call->size);
+	call->end = call->start + call->size;
+	call->is_exact = 1;
+	if (note_shared(state, direction, call->tid))
+		call->flags |=
+			DATA_DISPUTED; /* counted in the order of returns, not of the stream */
+	account_call(call, state, direction);
+}
+
 /* Say what kind of call it was, keep its position and the connection's counters. */
 static __always_inline void fill_call(struct call *call, const struct sock *sk,
 				      struct socket_state *state, const struct tcp_sock *tcp,
@@ -155,7 +141,7 @@ static __always_inline void fill_record(struct scratch *scratch, const struct so
 	record->verdict = state->verdict;
 	record->strength = state->strength;
 	record->family = state->family;
-	record->transport = IPPROTO_TCP;
+	record->transport = state->transport;
 	record->direction = direction;
 	record->capture_class = call->capture_class;
 	record->role = state->role;

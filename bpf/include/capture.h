@@ -74,7 +74,7 @@ struct detection {
 	__u32 size;
 	__u32 direction;
 	__u32 port; /* the server's */
-	__u32 reserved;
+	__u32 transport;
 };
 
 /*

@@ -66,7 +66,8 @@ struct socket_state {
 	__u8 unowned;	   /* on the change to CLOSE: no process had it yet */
 	__u8 reading;	   /* the newest call was a receive */
 	__u8 prefix_size[2];
-	__u8 reserved[3];
+	__u8 transport; /* as in a record */
+	__u8 reserved[2];
 	__u8 prefix[2][PREFIX_SIZE]; /* of a stream whose first calls were short */
 	__u8 local_address[16];
 	__u8 remote_address[16];
@@ -94,6 +95,14 @@ static __always_inline bool is_process_socket(const struct sock *sk)
 	return socket && socket->file;
 }
 
+static __always_inline void read_local_address(struct socket_state *state, const struct sock *sk)
+{
+	if (state->family == AF_INET)
+		bpf_probe_read_kernel(state->local_address, 4, &sk->__sk_common.skc_rcv_saddr);
+	else
+		bpf_probe_read_kernel(state->local_address, 16, &sk->__sk_common.skc_v6_rcv_saddr);
+}
+
 static __always_inline void read_local(struct socket_state *state, const struct sock *sk,
 				       const struct tcp_sock *tcp)
 {
@@ -101,10 +110,7 @@ static __always_inline void read_local(struct socket_state *state, const struct 
 	__u16 port = bpf_ntohs(tcp->inet_conn.icsk_inet.inet_sport);
 
 	state->local_port = port ? port : sk->__sk_common.skc_num;
-	if (state->family == AF_INET)
-		bpf_probe_read_kernel(state->local_address, 4, &sk->__sk_common.skc_rcv_saddr);
-	else
-		bpf_probe_read_kernel(state->local_address, 16, &sk->__sk_common.skc_v6_rcv_saddr);
+	read_local_address(state, sk);
 }
 
 static __always_inline void read_remote(struct socket_state *state, const struct sock *sk)
@@ -123,6 +129,7 @@ static __always_inline void reset_state(struct socket_state *state, struct sock 
 	state->cookie = bpf_get_socket_cookie(sk);
 	state->owner = owner;
 	state->family = sk->__sk_common.skc_family;
+	state->transport = IPPROTO_TCP;
 	state->network_namespace = sk->__sk_common.skc_net.net->ns.inum;
 }
 

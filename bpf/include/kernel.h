@@ -154,6 +154,9 @@ struct sock_common {
 	volatile unsigned char skc_state;
 	unsigned long skc_flags;
 	possible_net_t skc_net;
+	struct {
+		__s64 counter;
+	} skc_cookie;
 	struct in6_addr skc_v6_daddr;
 	struct in6_addr skc_v6_rcv_saddr;
 };
@@ -165,11 +168,30 @@ struct socket {
 struct sock {
 	struct sock_common __sk_common;
 	__u16 sk_protocol;
+	__u16 sk_type;
 	__u8 sk_shutdown;
 	int sk_err;
 	__u32 sk_max_ack_backlog;
 	struct socket *sk_socket;
+	struct pid *sk_peer_pid;
 };
+
+struct sockaddr_un {
+	char sun_path[108];
+};
+
+struct unix_address {
+	int len;
+	struct sockaddr_un name[0];
+};
+
+struct unix_sock {
+	struct sock sk;
+	struct unix_address *addr;
+	struct sock *peer;
+};
+
+struct bpf_map;
 
 struct inet_sock {
 	struct sock sk;
@@ -234,12 +256,20 @@ struct pt_regs {
 /* ---- constants (of the kernel's own headers) ------------------------------ */
 
 enum {
+	AF_UNIX = 1,
 	AF_INET = 2,
 	AF_INET6 = 10,
 };
 
 enum {
 	IPPROTO_TCP = 6,
+	IPPROTO_UDP = 17,
+};
+
+enum {
+	SOCK_STREAM = 1,
+	UNIX_PATH_OFFSET = 2, /* of sun_path */
+	UNIX_PATH_SIZE = 108,
 };
 
 enum tcp_state {

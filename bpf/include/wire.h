@@ -26,6 +26,7 @@ enum record_kind {
 	RECORD_EXIT = RING_LIFECYCLE << 8 | 3,
 	RECORD_CONNECTION = RING_LIFECYCLE << 8 | 4,
 	RECORD_RETRANSMIT = RING_LIFECYCLE << 8 | 5,
+	RECORD_UNIX = RING_LIFECYCLE << 8 | 16,
 	RECORD_DATA = RING_DATA << 8 | 1,
 	RECORD_FACT_TICK = RING_FACT << 8 | 1,
 	RECORD_FACT_CLOCK = RING_FACT << 8 | 2,
@@ -149,12 +150,24 @@ struct connection_record {
 	__u16 local_port;
 	__u16 remote_port;
 	__u16 family;
-	__u8 transport; /* IPPROTO_* */
+	__u8 transport; /* IPPROTO_*; of family unix: TCP for streams, UDP for others */
 	__u8 event;	/* enum connection_event */
 	__u8 role;	/* enum connection_role */
 	__u8 state;	/* TCP state when written */
 	__u16 flags;	/* enum connection_flag */
 	__u32 reserved;
+};
+
+/* What only unix sockets have; just before the record of the connection's beginning. */
+struct unix_record {
+	struct record_header header;
+	__u64 cookie;
+	__u64 peer_cookie; /* 0: the peer was not used yet, or is not traced */
+	__u32 peer_pid;	   /* who connected; of a client: who listened */
+	__u16 local_size;
+	__u16 remote_size;
+	char local_path[108]; /* abstract ones begin with NUL */
+	char remote_path[108];
 };
 
 struct retransmit_record {
@@ -207,7 +220,7 @@ struct data_record {
 	__u16 verdict; /* enum l7_protocol, or 0 */
 	__u8 strength; /* enum l7_match */
 	__u8 family;
-	__u8 transport;
+	__u8 transport;	    /* as in connection_record */
 	__u8 direction;	    /* enum direction */
 	__u8 capture_class; /* enum capture_class */
 	__u8 role;	    /* enum connection_role */

@@ -215,7 +215,7 @@ class Trace:
             self.failure = error
 
     def _run(self) -> None:
-        assert self._drain is not None and self._line is not None
+        assert self._drain is not None and self._kernel is not None and self._line is not None
         poller = select.poll()
         poller.register(self._drain.wake_fd, select.POLLIN)
         next_flush = next_housekeeping = 0
@@ -224,6 +224,7 @@ class Trace:
             self._take()
             now = time.monotonic_ns()
             if now >= next_housekeeping:
+                self._kernel.end_counted()
                 self._housekeeping()
                 next_housekeeping = now + HOUSEKEEPING_NS
             if now >= next_flush:
@@ -281,6 +282,7 @@ class Trace:
         time.sleep(ORPHANS_S)
         self.still_running = self._kernel.traced_pids() if self._is_in_initial_namespace else []
         self._kernel.detach()
+        self._kernel.end_counted()
         self._drain.stop()
         self._take()
         self._housekeeping()

@@ -301,3 +301,43 @@ def test_ten_thousand_connections_are_columns() -> None:
     assert sum(len(table) for table in tables) == 20_000
     assert seconds < 2, f"20,000 rows took {seconds:.2f} s"
     assert len(connections._live) == 0
+
+
+def unix(time_ns: int, cookie: int, **fields: Any) -> Record:
+    for name in ("local", "remote"):
+        raw = fields.pop(name, b"")
+        fields |= {f"{name}_path": raw, f"{name}_size": len(raw)}
+    return one("unix", time_ns, cookie=cookie, **fields)
+
+
+NOWHERE: dict[str, Any] = {"local_address": [0] * 16, "remote_address": [0] * 16, "local_port": 0, "remote_port": 0}
+
+
+@pytest.mark.parametrize(
+    ("raw", "text"), [(b"/run/app.sock\0", "/run/app.sock"), (b"\0bus", "@bus"), (b"/a\xff", "/a\\xff"), (b"", None)]
+)
+def test_unix_socket_whole_rows(raw: bytes, text: str | None) -> None:
+    given: dict[str, Any] = {"family": 1, "started_ns": 0} | NOWHERE
+    records = [
+        unix(10, 7, remote=raw, peer_pid=77),
+        event(10, OPEN, 7, tid=52, **given),
+        call(12, 7, pid=50, tid=52, fd=5, family=1),
+        event(90, CLOSE, 7, ended_ns=90, bytes_sent=5, send_calls=1, **given),
+    ]
+    found = whole_rows(decode(records, [50]))
+    common = {"connection": 7 << 8, "cookie": 7, "pid": 50, "fd": 5, "transport": "unix", "family": "unix"}
+    common |= {"role": "client", "preexisting": False, "peer_pid": 77} | ({"remote_path": text} if text else {})
+    counters = {"send_calls": 1, "receive_calls": 0, "bytes_sent": 5, "bytes_received": 0, "retransmits": 0}
+    assert found == [
+        common | {"time_ns": 10, "event": "open", "tid": 52},
+        common | counters | {"time_ns": 90, "event": "close"},
+    ]
+
+
+def test_udp_socket_that_is_not_connected_has_no_remote_address() -> None:
+    given: dict[str, Any] = {"transport": 17, "role": SERVER} | NOWHERE | {"local_port": 53}
+    records = [event(10, ACCEPT, 7, **given), call(12, 7, transport=17), event(90, CLOSE, 7, **given)]
+    names = ("event", "transport", "role", "local_ip", "local_port", "remote_ip", "remote_port")
+    assert rows(decode(records, [50]), *names) == [
+        (what, "udp", "server", "0.0.0.0", 53, None, None) for what in ("accept", "close")
+    ]

@@ -342,6 +342,22 @@ def test_connection_of_which_nothing_could_be_read_says_why(syscall: int, word: 
     assert word in (why[1] or "")
 
 
+@pytest.mark.parametrize("client_known", [True, False])
+def test_exchange_over_a_unix_socket_is_the_same_at_both_ends(client_known: bool) -> None:
+    recorder = Recorder()
+    nowhere: dict[str, Any] = {"local": (b"", 0), "remote": (b"", 0), "base": (0, 0), "verdict": HTTP1}
+    for cookie, role, peer in ((11, CLIENT, 0), (12, SERVER, 11 if client_known else 0)):
+        recorder.add("unix", cookie=cookie, peer_cookie=peer)
+        socket = Socket(recorder, cookie, role, attempt=0, **nowhere)
+        socket.lifecycle("OPEN" if role == CLIENT else "ACCEPT", family=1)
+        socket.move(SEND if role == CLIENT else RECEIVE, get("/0"))
+        socket.move(RECEIVE if role == CLIENT else SEND, reply(200))
+    asked, served = decode(recorder).rows
+    assert (asked["role"], served["role"], asked["remote_ip"], asked["remote_port"]) == ("client", "server", None, None)
+    assert asked["exchange"] is not None
+    assert served["exchange"] == (asked["exchange"] if client_known else None)
+
+
 def test_times_are_those_of_the_calls_with_the_bytes() -> None:
     recorder = Recorder(time_ns=0)
     socket = client(recorder)

@@ -17,7 +17,8 @@ import numpy.typing as npt
 import pyarrow as pa
 
 FAMILIES: Final[Mapping[int, str]] = {int(AF_INET): "ipv4", int(AF_INET6): "ipv6", int(AF_UNIX): "unix"}
-TRANSPORTS: Final[Mapping[int, str]] = {int(IPPROTO_TCP): "tcp", int(IPPROTO_UDP): "udp"}
+UNIX: Final = -1
+TRANSPORTS: Final[Mapping[int, str]] = {int(IPPROTO_TCP): "tcp", int(IPPROTO_UDP): "udp", UNIX: "unix"}
 ROLES: Final[Mapping[int, str]] = {1: "client", 2: "server"}  # enum connection_role
 TCP_STATES: Final[Mapping[int, str]] = dict(
     enumerate(
@@ -63,6 +64,11 @@ def name_column(numbers: Integers, name_of: Callable[[int], str | None]) -> pa.A
     """Return `name_of` each number as a string array, asking once for each distinct number."""
     distinct, inverse = np.unique(numbers, return_inverse=True)
     return pa.array([name_of(int(number)) for number in distinct], pa.string()).take(pa.array(inverse))
+
+
+def transport_column(families: Integers, transports: Integers) -> pa.Array:
+    """Return tcp, udp or unix; of family unix a record's transport only tells streams (TCP) from the rest (UDP)."""
+    return name_column(np.where(families == int(AF_UNIX), UNIX, transports.astype(np.int64)), TRANSPORTS.get)
 
 
 def text_column(names: npt.NDArray[np.bytes_]) -> pa.Array:

@@ -9,12 +9,11 @@ names. A connection whose first record is data, a snapshot or a close was there 
 
 The life of a socket is a sequence of *tracks*, each of one connection: a track begins at an open or accept, or at
 whatever comes first while there is none, and ends at the close. A batch and what is live are laid side by side as
-*steps*, sorted by socket and time; tracks are runs of steps. The state is one row for each live socket. Leaves out
-UDP and unix sockets, whose end no record tells.
+*steps*, sorted by socket and time; tracks are runs of steps. The state is one row for each live socket. UDP and unix
+sockets are like the others: the kernel side makes records of their first use, and of their end when it is found.
 """
 
 from collections.abc import MutableMapping, Sequence
-from socket import IPPROTO_TCP
 from typing import TYPE_CHECKING, Final
 
 import numpy as np
@@ -25,6 +24,7 @@ from tracehound.btf import Layout
 from tracehound.decode.keyed import KeyedRows
 from tracehound.decode.settings import SECOND_NS, DecodeSettings
 from tracehound.decode.socket_rows import Events, connection_rows, join_events, listen_rows, retransmit_rows
+from tracehound.decode.unix_ends import UnixEndsOf, add_unix_ends
 
 if TYPE_CHECKING:
     from tracehound.batch import Batch
@@ -72,6 +72,7 @@ class Connections:
                 ("record", self._record),
             ]
         )
+        self._unix_ends: UnixEndsOf = {}
         self._live = KeyedRows(self._track)  # by cookie
         # cookie & (_SETTLED - 1) -> a live cookie whose first call is known: its data tells nothing new
         self._settled: Int64s = np.zeros(_SETTLED, np.int64)
@@ -81,6 +82,7 @@ class Connections:
 
     def decode(self, batch: "Batch") -> dict[str, pa.RecordBatch]:
         """Return the rows of the three tables, those that have any."""
+        add_unix_ends(self._unix_ends, batch)
         records = self._rows_of(batch, "connection", self._record)
         records = records[(records["cookie"] != 0) & ~self._was_never_open(records)]
         event = records["event"]
@@ -114,7 +116,9 @@ class Connections:
         return self._tables(self._release([waiting, still_open], _NEVER), is_end=True)
 
     def _tables(self, events: Events | None, is_end: bool = False) -> dict[str, pa.RecordBatch]:
-        return {"connections": connection_rows(events, self._protocols_of, is_end)} if events is not None else {}
+        if events is None:
+            return {}
+        return {"connections": connection_rows(events, self._protocols_of, self._unix_ends, is_end)}
 
     def _release(self, found: Sequence[Events], watermark_ns: int) -> Events | None:
         """Return the rows whose time has come; the others wait."""
@@ -184,7 +188,7 @@ class Connections:
 
     def _first_calls(self, life: Rows, data: Rows) -> Rows:
         """Return the first data record of each socket between any two of its life records, where it may matter."""
-        data = data[(data["cookie"] != 0) & (data["transport"] == IPPROTO_TCP)]
+        data = data[data["cookie"] != 0]
         if not len(data):
             return data
         cookie = _cookies(data)

@@ -1,15 +1,15 @@
 """Rows of `requests` as columns, and what they say of their connections.
 
 The columns that are the same for all rows of a connection are made once for each and taken by place. `exchange` is the
-id that both ends of a call compute alone: 8 bytes of BLAKE2b over the addresses and the base of the client's stream,
-then the position of the request's first byte, big-endian.
+id that both ends of a call compute alone: 8 bytes of BLAKE2b over the addresses and the base of the client's stream
+(unix: over the cookie of the client's socket), then the position of the request's first byte, big-endian.
 """
 
 import re
 from collections.abc import Sequence
 from hashlib import blake2b
 from itertools import chain
-from socket import AF_INET
+from socket import AF_INET, AF_UNIX
 from typing import Any, Final, NamedTuple
 
 import numpy as np
@@ -125,10 +125,11 @@ class Endpoints(NamedTuple):
     remote: bytes
     base_sent: int
     base_received: int
+    unix_cookies: tuple[int, int] | None = None  # unix: of this socket and of its peer, 0 if not known
 
 
-def endpoints_of(record: Any) -> Endpoints:
-    """Read the addresses and bases of a connection record."""
+def endpoints_of(record: Any, peer_cookie: int = 0) -> Endpoints:
+    """Read the addresses and bases of a connection record; `peer_cookie` is of the peer of a unix socket."""
     family = int(record["family"])
     local, remote = record["local_address"].tobytes(), record["remote_address"].tobytes()
     return Endpoints(
@@ -140,6 +141,7 @@ def endpoints_of(record: Any) -> Endpoints:
         map_address(family, remote),
         int(record["base_sent"]),
         int(record["base_received"]),
+        (int(record["cookie"]), peer_cookie) if family == AF_UNIX else None,
     )
 
 
@@ -155,11 +157,17 @@ def connection_facts(connection: Connection) -> Facts:
     begin: tuple[int, str | None, str | None, bool] = (connection.id, protocol, ROLES.get(role), connection.joined)
     if ends is None:
         return (*begin, None, connection.ports[0] or None, None, connection.ports[1] or None, None)
-    return (*begin, ends.local_ip, ends.local_port, ends.remote_ip, ends.remote_port, exchange_prefix(ends, role))
+    local_ip, remote_ip = (ends.local_ip, ends.remote_ip if ends.remote_port else None)
+    return (
+        *begin, local_ip, ends.local_port or None, remote_ip, ends.remote_port or None, exchange_prefix(ends, role),
+    )  # fmt: skip
 
 
 def exchange_prefix(ends: Endpoints, role: int) -> bytes | None:
     """Return the first half of `exchange`, the same at both ends; None if the role or the bases are not known."""
+    if ends.unix_cookies is not None:
+        cookie = ends.unix_cookies[role - ROLE_CLIENT] if role else 0
+        return blake2b(cookie.to_bytes(8, "big"), digest_size=8, person=b"unix").digest() if cookie else None
     if role == ROLE_CLIENT:
         client, server, base = (ends.local, ends.local_port), (ends.remote, ends.remote_port), ends.base_sent
     elif role == ROLE_SERVER:

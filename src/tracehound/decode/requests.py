@@ -19,6 +19,7 @@ from tracehound.decode.parsing import CaptureOrder, Parsing
 from tracehound.decode.request_rows import RequestRows, connection_facts, endpoints_of
 from tracehound.decode.settings import SECOND_NS, DecodeSettings
 from tracehound.decode.streams import Streams
+from tracehound.decode.unix_ends import UnixEndsOf, add_unix_ends
 from tracehound.protocols._protocol import REQUEST, Protocol
 
 if TYPE_CHECKING:
@@ -60,6 +61,7 @@ class Requests:
         self._opaque = flags["DATA_OPAQUE"]
         self._data_preexisting = flags["DATA_PREEXISTING"]
         self._framed = classes["CAPTURE_FRAMED"]
+        self._unix_ends: UnixEndsOf = {}
         self._next_sweep_ns = 0
         self._rows = RequestRows(protocols)
 
@@ -80,6 +82,7 @@ class Requests:
 
     def decode(self, batch: "Batch") -> RequestsResult:
         """Take the next records, in their total order; return the rows that they complete."""
+        add_unix_ends(self._unix_ends, batch)
         data, connections = batch.records.get("data"), batch.records.get("connection")
         events = self._events_of(connections)
         next_event = next(events, None)
@@ -191,7 +194,8 @@ class Requests:
     def _learn(self, connection: Connection, record: Any, attempt: int, is_new: bool) -> None:
         """Take over what a connection record says of its addresses and its beginning."""
         if connection.record is None or is_new:
-            connection.record = endpoints_of(record)
+            unix_ends = self._unix_ends.pop(connection.cookie, None)
+            connection.record = endpoints_of(record, unix_ends.peer_cookie if unix_ends else 0)
             connection.attempt = attempt
             connection.id = connection.cookie << 8 | attempt & 0xFF
             if int(record["role"]):

@@ -5,6 +5,7 @@
 
 from collections.abc import MutableMapping, Sequence
 from dataclasses import dataclass, fields
+from socket import AF_UNIX
 from typing import Any, Final
 
 import numpy as np
@@ -14,18 +15,21 @@ import pyarrow as pa
 from tracehound.decode.addresses import (
     FAMILIES,
     ROLES,
-    TRANSPORTS,
     address_column,
     errno_name,
     name_column,
     tcp_state_name,
+    transport_column,
 )
+from tracehound.decode.unix_ends import UnixEndsOf
 from tracehound.tables import TABLES, build
 
 Int64s = npt.NDArray[np.int64]
 Bools = npt.NDArray[np.bool_]
 Rows = npt.NDArray[np.void]
 
+UNIX_COLUMNS: Final = ("local_path", "remote_path", "peer_pid")
+CLOSE: Final = 4  # of enum connection_event
 EVENTS: Final = {1: "open", 2: "accept", 3: "error", 4: "close", 7: "snapshot"}  # enum connection_event
 
 
@@ -60,9 +64,12 @@ def join_events(parts: Sequence[Events]) -> Events | None:
 
 
 def connection_rows(
-    events: Events, protocols_of: MutableMapping[int, tuple[str | None, str | None]], is_end: bool = False
+    events: Events,
+    protocols_of: MutableMapping[int, tuple[str | None, str | None]],
+    unix_ends: UnixEndsOf,
+    is_end: bool = False,
 ) -> pa.RecordBatch:
-    """Return `connections` rows; what `protocols_of` knows of a connection is taken out of it at its close.
+    """Return `connections` rows; what the maps know of a connection is taken out of them at its close.
 
     The snapshots at the end know their protocol too; others come too early to.
     """
@@ -78,7 +85,7 @@ def connection_rows(
         "event": name_column(events.event, EVENTS.get),
         "connection": events.connection,
         "cookie": records["cookie"],
-        "transport": name_column(records["transport"], TRANSPORTS.get),
+        "transport": transport_column(records["family"], records["transport"]),
         "role": name_column(records["role"], ROLES.get),
         **_ends(records, known),
         "fd": _nullable(events.fd, events.fd >= 0),
@@ -91,6 +98,7 @@ def connection_rows(
         values[name] = _nullable(records[name], counted & (records[name] != 0))
     for name in ("send_calls", "receive_calls", "bytes_sent", "bytes_received", "retransmits"):
         values[name] = _nullable(records[name], counted)
+    values |= _unix(events, unix_ends)
     values |= _protocols(events, protocols_of, (4, 7) if is_end else (4,))
     return build(TABLES["connections"], len(records), values)
 
@@ -134,9 +142,20 @@ def _ends(records: Rows, known: Bools) -> dict[str, Any]:
         "family": name_column(records["family"], FAMILIES.get),
         "local_ip": address_column(family, records["local_address"]),
         "local_port": _nullable(records["local_port"], records["local_port"] != 0),
-        "remote_ip": address_column(family, records["remote_address"]),
+        "remote_ip": address_column(np.where(records["remote_port"] != 0, family, 0), records["remote_address"]),
         "remote_port": _nullable(records["remote_port"], records["remote_port"] != 0),
     }
+
+
+def _unix(events: Events, unix_ends: UnixEndsOf) -> dict[str, Any]:
+    """Return the columns that only unix sockets fill."""
+    columns: dict[str, list[Any]] = {name: [None] * len(events.event) for name in UNIX_COLUMNS}
+    for row in np.flatnonzero(events.records["family"] == AF_UNIX).tolist():
+        cookie = int(events.records["cookie"][row])
+        ends = unix_ends.pop(cookie, None) if events.event[row] == CLOSE else unix_ends.get(cookie)
+        for name in UNIX_COLUMNS if ends is not None else ():
+            columns[name][row] = getattr(ends, name)
+    return dict(columns)
 
 
 def _protocols(

@@ -61,7 +61,8 @@ class Peers:
                 self._listeners.set((row["local_ip"], row["local_port"]), row["time_ns"], row["service"])
         if "connections" in tables:
             for row in _rows(tables["connections"], ("open", "accept", "snapshot"), _ENDS):
-                self._ends.set(tuple(row[name] for name in _ENDS), row["time_ns"], row["service"])
+                if row["remote_ip"] is not None:  # else unix, or UDP that is not connected
+                    self._ends.set(tuple(row[name] for name in _ENDS), row["time_ns"], row["service"])
                 self._know_ip(row["local_ip"], row["time_ns"])
         requests = tables.get("requests")
         if requests is None or not len(requests):

@@ -124,6 +124,12 @@ class Privileged:
             raise KernelError(f"cannot mark this process for tracing: {os.strerror(-status)}", -status)
         return int(mark[1])
 
+    def end_counted(self) -> None:
+        """Write close records of the UDP and unix sockets that are gone; no hook tells of those."""
+        for each in self._objects:
+            if each.name == "counted" and "on_second" in each.programs():
+                lib.bpf_run_here(each.program_fd("on_second"), ffi.NULL, 0)
+
     def _process(self) -> BpfObject:
         found = next((each for each in self._objects if each.name == "process"), None)
         if found is None or "on_mark" not in found.programs():

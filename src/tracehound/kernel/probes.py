@@ -35,6 +35,7 @@ PROGRAMS: Final = (
         "requests",
         "receives by several threads may be disputed, bytes taken by splice show as a gap",
     ),
+    Program("on_second", "counted", "syscall", "requests", "no close rows of UDP and unix sockets"),
 )
 
 # Points of programs that are run on demand and not attached.
