@@ -11,6 +11,7 @@ from tracehound.decode.connections import Connections
 from tracehound.decode.facts import decode_facts
 from tracehound.decode.losses import Loss, Losses, loss_rows
 from tracehound.decode.parsing import CaptureOrder
+from tracehound.decode.payloads import Payloads
 from tracehound.decode.processes import Processes
 from tracehound.decode.requests import Requests, RequestsResult
 from tracehound.decode.settings import DecodeSettings
@@ -33,6 +34,7 @@ class Decoder:
         self._requests = Requests(layout, protocols, settings)
         self._connections = Connections(layout, settings, self._requests.protocols_of)
         self._losses = Losses(layout, settings)
+        self._payloads = Payloads(layout) if settings.payloads else None
 
     def decode(self, batch: "Batch") -> "dict[str, pa.RecordBatch]":
         """Return the tables that have rows, and `fact_process`, `fact_cgroup` and `fact_clock` for enrich."""
@@ -40,6 +42,9 @@ class Decoder:
         processes = self._processes.decode(batch)
         if processes is not None:
             tables["processes"] = processes
+        payloads = self._payloads.decode(batch) if self._payloads is not None else None
+        if payloads is not None:
+            tables["payloads"] = payloads
         result = self._requests.decode(batch)
         tables |= self._connections.decode(batch)
         return tables | _tables_of(result, self._losses.decode(batch))

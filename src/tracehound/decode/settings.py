@@ -19,3 +19,4 @@ class DecodeSettings:
     window_bytes: int = 1 << 20  # kept of one direction of a connection while a message is incomplete
     windows_bytes: int = 64 << 20  # of all connections together; the oldest is shed
     waiting_requests: int = 1 << 16  # requests without an answer, all connections together
+    payloads: bool = False  # rows of `payloads`: the captured bytes themselves
