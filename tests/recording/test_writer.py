@@ -208,7 +208,7 @@ def test_a_full_disk_costs_rows_which_are_counted(tmp_path: Path, monkeypatch: p
     rows = recording.take_losses()
     assert rows is not None
     assert rows.select(["counter", "count", "first_ns", "last_ns"]).to_pylist() == [
-        {"counter": "write_error", "count": 5, "first_ns": 2, "last_ns": 6}
+        {"counter": "disk_full", "count": 5, "first_ns": 2, "last_ns": 6}
     ]
     assert recording.take_losses() is None
     recording.append("requests", requests(7, 1))

@@ -90,18 +90,17 @@ def test_a_watcher_that_went_away_does_not_end_the_trace() -> None:
             stream.flush()
 
 
-def test_lines_that_the_output_refused_are_told() -> None:
+def test_lines_that_a_full_disk_refuses_are_counted() -> None:
     sink = kind("console").open("/dev/full", SOURCE)
     sink.write(shop())
     sink.flush()
-    sink.write({"requests": batch("requests", [call("a", "b", 1, time_ns=9)])})
-    sink.close()
+    sink.write(shop())
     losses = sink.take_losses()
-    assert losses is not None
-    assert losses.select(["stage", "counter", "count", "last_ns"]).to_pylist() == [
-        {"stage": "output", "counter": "write_error", "count": 1010 + 3 + 1, "last_ns": 9}
+    sink.close()
+    assert losses is not None and sink.take_losses() is None
+    assert losses.select(["stage", "counter", "count"]).to_pylist() == [
+        {"stage": "output", "counter": "disk_full", "count": 2 * (1010 + 3)}
     ]
-    assert sink.take_losses() is None
 
 
 def test_lines_go_to_a_file(tmp_path: Path) -> None:

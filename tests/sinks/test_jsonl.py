@@ -88,7 +88,7 @@ def lost_with(path: str) -> list[tuple[str, str, int]]:
 
 
 def test_a_full_disk_is_counted() -> None:
-    assert lost_with("/dev/full") == [("output", "write_error", 2 * 1025)]
+    assert lost_with("/dev/full") == [("output", "disk_full", 2 * 1025)]
 
 
 def test_a_reader_that_went_away_is_counted() -> None:

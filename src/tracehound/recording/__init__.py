@@ -9,6 +9,7 @@ A reader takes `.parquet` before `.arrows` of the same number, and the wider of 
 records and not rows.
 """
 
+from tracehound.recording.files import loss_counter
 from tracehound.recording.manifest import Facts, Manifest
 from tracehound.recording.owner import Owner
 from tracehound.recording.reader import Recording
@@ -22,6 +23,7 @@ __all__ = [
     "Recording",
     "RecordingWriter",
     "StateRecording",
+    "loss_counter",
     "new_state_recording",
     "resolve",
     "state_folder",

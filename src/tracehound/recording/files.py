@@ -4,6 +4,7 @@ Only these calls run with foreign ids: a thread inherits them from the one that 
 pools of threads, nor a thread's start may happen inside.
 """
 
+import errno
 import os
 import shutil
 from collections.abc import Iterator
@@ -12,6 +13,13 @@ from pathlib import Path
 from typing import BinaryIO
 
 from tracehound.recording.owner import Owner, acting_as
+
+
+def loss_counter(error: OSError) -> str:
+    """Return the counter of `losses` for rows that could not be written."""
+    if error.errno in (errno.ENOSPC, errno.EDQUOT):
+        return "disk_full"
+    return "output_closed" if error.errno == errno.EPIPE else "write_error"
 
 
 class Files:

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from tracehound.errors import SinkError, UsageError
 from tracehound.recording import manifest as manifests
-from tracehound.recording.files import Files
+from tracehound.recording.files import Files, loss_counter
 from tracehound.recording.manifest import Facts, Manifest
 from tracehound.recording.owner import Owner
 from tracehound.recording.parquet import compact, convert
@@ -245,8 +245,8 @@ class RecordingWriter:
             return
         try:
             stream.write(message)
-        except OSError:
-            self._count_lost("write_error", batch)
+        except OSError as error:
+            self._count_lost(loss_counter(error), batch)
             self._end_part(name, stream)  # its end may be torn: readers cut that
 
     def _has_room(self, size_bytes: int) -> bool:

@@ -33,6 +33,7 @@ REMEDIES: Final[Mapping[str, str]] = {
     "ring_full": "--ring-mib",
     "backlog_full": "--backlog-mib",
     "recording_full": "--record DIR",
+    "disk_full": "a disk with more room",
 }
 QUERY: Final = "from requests order by duration_ns desc limit 10"
 

@@ -4,10 +4,11 @@ A sink never raises for trouble while it runs (a full disk, a reader that went a
 `take_losses`. It raises SinkError when it is opened.
 """
 
-from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple, Protocol
+
+from tracehound.tables import TABLES, build
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -31,29 +32,13 @@ class Sink(Protocol):
         """Flush and end; may be called twice."""
 
 
-class LostRows:
-    """Counts the rows that an output refused."""
-
-    def __init__(self) -> None:
-        self._lost: Counter[str] = Counter()
-        self._last_ns: int | None = None
-
-    def add(self, error: Exception, rows: int, last_ns: int | None) -> None:
-        """Count rows that could not be written, up to one of that time."""
-        if rows:
-            self._lost["output_closed" if isinstance(error, BrokenPipeError) else "write_error"] += rows
-            self._last_ns = last_ns if last_ns is not None else self._last_ns
-
-    def take(self) -> "pa.RecordBatch | None":
-        """Return rows of `losses` for what was counted since the last call."""
-        from tracehound.tables import TABLES, build
-
-        lost, self._lost = self._lost, Counter()
-        if not lost:
-            return None
-        values = {"time_ns": [self._last_ns] * len(lost), "last_ns": [self._last_ns] * len(lost)}
-        names = {"stage": ["output"] * len(lost), "counter": list(lost), "count": list(lost.values())}
-        return build(TABLES["losses"], len(lost), {**values, **names})
+def lost_rows(lost: "Mapping[str, int]", last_ns: int | None) -> "pa.RecordBatch | None":
+    """Return rows of `losses` of an output from its counters, None if there are none."""
+    if not lost:
+        return None
+    values = {"time_ns": [last_ns] * len(lost), "last_ns": [last_ns] * len(lost)}
+    names = {"stage": ["output"] * len(lost), "counter": list(lost), "count": list(lost.values())}
+    return build(TABLES["losses"], len(lost), {**values, **names})
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,15 +5,17 @@ The summary that follows them is `_summary.py` and `_report.py`; all three are h
 
 import os
 import sys
-from collections.abc import Callable, Mapping
+from collections import Counter
+from collections.abc import Mapping
 from contextlib import suppress
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, Final, TextIO
 
 from tracehound.errors import SinkError
+from tracehound.recording import loss_counter
 from tracehound.sinks._calls import address, result, what
 from tracehound.sinks._report import render
-from tracehound.sinks._sink import LostRows, SinkKind, Source
+from tracehound.sinks._sink import SinkKind, Source, lost_rows
 from tracehound.sinks._summary import Ending, Summary
 from tracehound.sinks._text import RED, cut, duration, paint, printable, size, wants_color, width_of
 
@@ -36,20 +38,25 @@ _ERROR_COLUMNS: Final = ("time_ns", "wall_time", "pid", "comm", "service", "remo
 
 
 class LiveRows:
-    """Requests and failed connections as lines, aligned, in the order in which they end; a `Sink`."""
+    """Requests and failed connections as lines, aligned, in the order in which they end; a `Sink`.
 
-    def __init__(self, stream: TextIO, *, width: int = FILE_WIDTH, color: bool = False) -> None:
+    Of a stream that cannot be written any more nothing is lost (whoever watched has gone); of a file (`is_kept`) lines
+    are.
+    """
+
+    def __init__(self, stream: TextIO, *, width: int = FILE_WIDTH, color: bool = False, is_kept: bool = False) -> None:
         self._stream = stream
+        self._is_kept = is_kept
+        self._lost: Counter[str] = Counter()
+        self._trouble = ""  # the counter of all that comes after it
+        self._unflushed = 0
+        self._last_ns: int | None = None
         self._color = color
         # time 12, then who, what, result, duration 7, bytes 7; one space before all, gaps of two
         room = max(width - 12 - _RESULT - 7 - 7 - 11, 16)
         self._who = max(room * 45 // 100, 8)
         self._what = room - self._who
         self._is_open = True
-        self._failure: Exception | None = None
-        self._lost = LostRows()
-        self._unsure = 0  # lines written since the last flush that went well
-        self._last_ns: int | None = None
 
     def write(self, tables: "Mapping[str, pa.RecordBatch]") -> None:
         """Show rows of `requests`, and of `connections` that failed."""
@@ -61,11 +68,10 @@ class LiveRows:
             shown += [(row["time_ns"], self._error(row)) for row in _rows(failed, _ERROR_COLUMNS)]
         if (requests := tables.get("requests")) is not None:
             shown += [(row["time_ns"], self._request(row)) for row in _rows(requests, _REQUEST_COLUMNS)]
-        shown.sort(key=lambda item: item[0])
         if shown:
-            self._unsure += len(shown)
+            shown.sort(key=lambda item: item[0])
             self._last_ns = shown[-1][0]
-            self._try(lambda: self._stream.write("".join(line + "\n" for _, line in shown)))
+            self._print("".join(line + "\n" for _, line in shown), len(shown))
 
     def _request(self, row: dict[str, Any]) -> str:
         failed = row["outcome"] not in ("ok", "unknown", None)
@@ -86,34 +92,47 @@ class LiveRows:
         outcome = paint(f"{words[0]:<{_RESULT}}", RED if failed and self._color else "")
         return f" {_time(row)}  {who}  {_column(text, self._what)}  {outcome}  {words[1]:>7}  {words[2]:>7}".rstrip()
 
-    def _try(self, act: Callable[[], object]) -> bool:
-        """Do something with the stream; once it failed whoever watched has gone, and the trace goes on."""
-        if self._failure is None and self._is_open:
+    def _print(self, text: str, count: int) -> None:
+        self._unflushed += count
+        if self._is_open:
             try:
-                act()
-                return True
+                self._stream.write(text)
             except (OSError, ValueError) as error:
-                self._failure = error
-        if self._failure is not None:
-            self._lost.add(self._failure, self._unsure, self._last_ns)
-            self._unsure = 0
-        return False
+                self._fail(error)
+        else:
+            self._count_lost()
 
     def flush(self) -> None:
         """Show what was written."""
-        if self._try(self._stream.flush):
-            self._unsure = 0
+        if self._is_open:
+            try:
+                self._stream.flush()
+                self._unflushed = 0
+            except (OSError, ValueError) as error:
+                self._fail(error)
+
+    def _fail(self, error: OSError | ValueError) -> None:
+        """Write no more; the trace goes on."""
+        self._is_open = False
+        self._trouble = loss_counter(error) if isinstance(error, OSError) else "output_closed"
+        self._count_lost()
+
+    def _count_lost(self) -> None:
+        if self._is_kept:
+            self._lost[self._trouble] += self._unflushed
+        self._unflushed = 0
 
     def take_losses(self) -> "pa.RecordBatch | None":
-        """Return how many lines the output refused."""
-        return self._lost.take()
+        """Return lines that a file did not take."""
+        lost, self._lost = self._lost, Counter()
+        return lost_rows(lost, self._last_ns)
 
     def close(self) -> None:
         """Flush; the stream is its owner's, but for a file that `SINK` opened."""
         self.flush()
-        if self._is_open and self._stream not in (sys.stdout, sys.stderr, sys.__stdout__, sys.__stderr__):
+        if self._stream not in (sys.stdout, sys.stderr, sys.__stdout__, sys.__stderr__):
             self._is_open = False
-            with suppress(OSError):
+            with suppress(OSError, ValueError):
                 self._stream.close()
 
 
@@ -191,7 +210,7 @@ def _open(path: str, source: Source) -> LiveRows:
     if path == "-":
         return LiveRows(sys.stdout, width=columns_of(sys.stdout, FILE_WIDTH), color=wants_color(sys.stdout))
     try:
-        return LiveRows(open(path, "w", encoding="utf-8", errors="replace"))
+        return LiveRows(open(path, "w", encoding="utf-8", errors="replace"), is_kept=True)
     except OSError as error:
         raise SinkError(f"cannot write {path}: {error.strerror}") from error
 

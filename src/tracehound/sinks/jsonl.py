@@ -2,13 +2,15 @@
 
 import os
 import sys
+from collections import Counter
 from collections.abc import Mapping
 from contextlib import suppress
 from typing import TYPE_CHECKING, Final
 
 from tracehound.errors import SinkError
+from tracehound.recording import loss_counter
 from tracehound.sinks._encode import json_lines
-from tracehound.sinks._sink import LostRows, SinkKind, Source
+from tracehound.sinks._sink import SinkKind, Source, lost_rows
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -19,7 +21,8 @@ class JsonLinesSink:
 
     def __init__(self, path: str, source: Source) -> None:
         self._schemas = source.schemas
-        self._lost = LostRows()
+        self._lost: Counter[str] = Counter()
+        self._last_ns: int | None = None
         self._is_open = True
         try:
             self._descriptor = (
@@ -42,15 +45,17 @@ class JsonLinesSink:
             while view:
                 view = view[os.write(self._descriptor, view) :]
         except OSError as error:
-            last_ns = batch["time_ns"][-1].as_py() if "time_ns" in batch.schema.names else None
-            self._lost.add(error, batch.num_rows, last_ns)
+            self._lost[loss_counter(error)] += batch.num_rows
+            if "time_ns" in batch.schema.names:
+                self._last_ns = batch["time_ns"][-1].as_py()
 
     def flush(self) -> None:
         """Do nothing: rows are out as soon as they are written."""
 
     def take_losses(self) -> "pa.RecordBatch | None":
         """Return rows that the output refused."""
-        return self._lost.take()
+        lost, self._lost = self._lost, Counter()
+        return lost_rows(lost, self._last_ns)
 
     def close(self) -> None:
         """Close the file."""
