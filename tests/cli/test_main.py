@@ -128,6 +128,29 @@ def test_a_reader_that_has_seen_enough_is_no_error(tmp_path: Path) -> None:
         assert process.wait() == 0
 
 
+@pytest.mark.parametrize("arguments", [["--help"], ["query", "--help"], []])
+@pytest.mark.parametrize("unbuffered", ["", "1"])
+def test_output_that_is_full_is_said_in_one_line(arguments: list[str], unbuffered: str) -> None:
+    with open("/dev/full", "w") as full:
+        told = subprocess.run(
+            [*PROGRAM, *arguments],
+            check=False,
+            stdout=full,
+            stderr=subprocess.PIPE,
+            env=environment() | {"PYTHONUNBUFFERED": unbuffered},
+            text=True,
+        )
+    assert (told.returncode, told.stderr) == (1, "tracehound: cannot write the output: No space left on device\n")
+
+
+@pytest.mark.parametrize("closed", ["<&-", ">&-", "2>&-", "<&- >&- 2>&-"])
+def test_standard_streams_may_be_closed(closed: str) -> None:
+    command = ["/bin/sh", "-c", f'exec "$@" {closed}', "sh", *PROGRAM, "--version"]
+    told = subprocess.run(command, check=False, capture_output=True, env=environment(), text=True)
+    assert (told.returncode, told.stderr) == (0, "")
+    assert (told.stdout == "") == (">&-" in closed.split())
+
+
 def environment() -> dict[str, str]:
     return os.environ | {"PYTHONPATH": str(ROOT / "src")}
 

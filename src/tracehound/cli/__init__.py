@@ -5,6 +5,7 @@ the command returns.
 """
 
 import argparse
+import errno
 import importlib
 import os
 import pkgutil
@@ -27,6 +28,7 @@ __all__ = ["commands", "main"]
 
 _FAILED: Final = (ProtocolError, RecordingError)  # all others: it could not begin, or was asked wrongly
 _INTERRUPTED: Final = 130
+_REFUSED: Final = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO)  # by whatever takes the output
 _DESCRIPTION: Final = """\
 Tracehound shows what Linux programs really do: which processes ran, who talked to
 whom, every request with its time and outcome. From outside, with eBPF; nothing is
@@ -47,6 +49,7 @@ def commands() -> tuple[str, ...]:
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the command line `argv` (without the program's name) and return its exit code."""
+    _open_missing_streams()
     arguments = list(sys.argv[1:] if argv is None else argv)
     is_debug = "--debug" in _before_dashes(arguments)
     try:
@@ -56,6 +59,14 @@ def main(argv: Sequence[str] | None = None) -> int:
     except BrokenPipeError:  # whoever read our output has seen enough
         _silence(sys.stdout)
         return 0
+    except OSError as error:
+        if is_debug:
+            raise
+        if error.errno not in _REFUSED or error.filename is not None:
+            return _mistake(error)
+        say(f"cannot write the output: {error.strerror}")
+        _silence(sys.stdout)
+        return 1
     except KeyboardInterrupt:
         return _INTERRUPTED
     except TracehoundError as error:
@@ -66,8 +77,12 @@ def main(argv: Sequence[str] | None = None) -> int:
     except Exception as error:
         if is_debug:
             raise
-        say(f"unexpected {type(error).__name__}: {error}. This is a mistake in tracehound; --debug shows where")
-        return 1
+        return _mistake(error)
+
+
+def _mistake(error: Exception) -> int:
+    say(f"unexpected {type(error).__name__}: {error}. This is a mistake in tracehound; --debug shows where")
+    return 1
 
 
 def _run(arguments: list[str]) -> int:
@@ -131,6 +146,16 @@ def _exit_code(error: TracehoundError) -> int:
     if isinstance(error, TargetError):
         return error.exit_code
     return 1 if isinstance(error, _FAILED) else 2
+
+
+def _open_missing_streams() -> None:
+    """Put /dev/null where the caller closed a standard stream: else the next file that is opened takes its number."""
+    for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
+        if getattr(sys, name) is None:
+            with suppress(OSError):
+                descriptor = os.open(os.devnull, os.O_RDWR)
+                os.set_inheritable(descriptor, descriptor <= 2)
+                setattr(sys, name, open(descriptor, mode, closefd=False))  # noqa: SIM115 - until the end
 
 
 def _silence(stream: object) -> None:
