@@ -141,7 +141,7 @@ def test_slow_reader_makes_a_long_response(run: Run) -> None:
         row = run.request("slow_reader", role)
         assert (row["status"], row["outcome"], row["response_bytes"]) == (200, "ok", told["bytes"])
     client, server = (run.request("slow_reader", role) for role in ROLES)
-    assert 0.8 * told["duration_ns"] < client["duration_ns"] < told["duration_ns"] + 50_000_000
+    assert 0.8 * told["duration_ns"] < client["duration_ns"] < told["duration_ns"] + 500_000_000
     assert server["end_ns"] <= client["end_ns"]
 
 

@@ -1,11 +1,12 @@
 """Two tracehounds on the same programs see the same, each whole: here one that runs under the other."""
 
-import json
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 from tests.live.conftest import TRACEHOUND, RunCli
+
+from tracehound.recording import Recording
 
 SAME = {
     "requests": "role, pid, tid, process_start_ns, operation, resource, status, outcome, request_bytes, "
@@ -26,13 +27,12 @@ def test_run_under_run(run_cli: RunCli, python_target: Callable[..., list[str]],
     assert result.code == 5
     assert result.err.count("nothing lost") == 2
     for table, columns in SAME.items():
-        seen_by_inner = read(run_cli, inner, f"select {columns} from {table}")
+        seen_by_inner = read(inner, f"select {columns} from {table}")
         assert len(seen_by_inner) >= LEAST[table]
         pids = f"pid in ({', '.join({str(row['pid']) for row in seen_by_inner})})"
-        assert read(run_cli, outer, f"select {columns} from {table} where {pids}") == seen_by_inner
+        assert read(outer, f"select {columns} from {table} where {pids}") == seen_by_inner
 
 
-def read(run_cli: RunCli, recording: Path, sql: str) -> list[dict[str, Any]]:
-    result = run_cli("query", recording, f"{sql} order by all", "--format", "json")
-    assert (result.code, result.err) == (0, "")
-    return [json.loads(line) for line in result.out.splitlines()]
+def read(folder: Path, sql: str) -> list[dict[str, Any]]:
+    found: list[dict[str, Any]] = Recording(folder).sql(f"{sql} order by all").to_pylist()
+    return found
