@@ -661,3 +661,30 @@ def test_role_that_is_not_known_is_decided_by_the_bytes() -> None:
     socket.receive(get("/0"))
     socket.send(reply(200))
     assert decode(recorder).brief("role", "resource", "status") == [(None, "/0", 200)]
+
+
+def test_a_head_size_beyond_the_record_takes_no_bytes_of_the_next_one() -> None:
+    recorder = Recorder()
+    socket = client(recorder)
+    fields = LAYOUT.dtypes["data"].fields
+    assert fields
+    kind, at = fields["head_size"][:2]
+    for number in range(3):
+        socket.send(get(f"/{number}"))
+        socket.receive(reply(200))
+    raw = recorder.raw[3]
+    recorder.raw[3] = raw[:at] + (60_000).to_bytes(kind.itemsize, "little") + raw[at + kind.itemsize :]
+    whole, cut = decode(recorder), decode(recorder, range(1, len(recorder.raw)))
+    assert (whole.rows, whole.losses) == (cut.rows, cut.losses)
+    assert whole.brief("resource") == [("/0",), ("/1",), ("/2",)]
+
+
+@pytest.mark.parametrize("cookie", [0, 1 << 55, (1 << 64) - 1])
+def test_what_cannot_be_a_cookie_is_left_out(cookie: int) -> None:
+    recorder = Recorder()
+    for number in (cookie, 12):
+        socket = Socket(recorder, number, CLIENT, verdict=HTTP1).open()
+        socket.send(get(f"/{number}"))
+        socket.receive(reply(200))
+        socket.close()
+    assert decode(recorder).brief("resource") == [("/12",)]

@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 
 PIECE_BYTES: Final = 16384  # of a call in one record; of a framed call, a full one has a next one if bytes are left
 CONNECTIONS: Final = 1 << 17  # known at once; the oldest is shed
+COOKIES: Final = 1 << 55  # none is as large: a connection's id has 8 bits more, and a sign
 NEVER: Final = 1 << 63
 IO_URING_ENTER: Final = 426  # the number of the system call, on every architecture
 
@@ -135,13 +136,15 @@ class Requests:
         record is plain if its captured bytes are one piece.
         """
         fixed = data.fixed
-        offset, size = fixed["offset"].astype(np.int64), fixed["head_size"].astype(np.int64)
+        offset = fixed["offset"].astype(np.int64)
+        size = np.minimum(fixed["head_size"].astype(np.int64), np.diff(data.offsets))  # never into the next record
         end, call = fixed["position_end"].astype(np.int64), fixed["call_size"].astype(np.int64)
         start = end - call + offset
         goes_on = (fixed["capture_class"] == self._framed) & (size == PIECE_BYTES) & (offset + size < call)
         stop = np.where(goes_on, start + size, end)
         plain = (fixed["tail_size"] == 0).tolist()
-        for i in np.flatnonzero((fixed["flags"] & self._peek) | (fixed["cookie"] == 0) | (stop < start)).tolist():
+        no_cookie = (fixed["cookie"] == 0) | (fixed["cookie"] >= COOKIES)
+        for i in np.flatnonzero((fixed["flags"] & self._peek) | no_cookie | (stop < start)).tolist():
             plain[i] = None
         who = fixed["pid"].astype(np.uint64) << np.uint64(32) | fixed["tid"]
         columns = (fixed["cookie"], fixed["time_ns"], fixed["direction"] & 1, start, stop, size, who)
@@ -170,7 +173,7 @@ class Requests:
     def _take_event(self, time_ns: int, event: int, record: Any) -> None:
         cookie, attempt = int(record["cookie"]), int(record["attempt"])
         events, known = self._events, self._streams.connections
-        if cookie == 0:
+        if not 0 < cookie < COOKIES:
             return
         self._advance(time_ns)
         connection = known.get(cookie)
