@@ -15,7 +15,7 @@ from contextlib import suppress
 from typing import Final
 
 from tracehound.cli._command import Command
-from tracehound.cli._options import Parser, add_debug
+from tracehound.cli._options import HelpFormatter, Parser, add_debug
 from tracehound.cli._stderr import say
 from tracehound.errors import (
     ProtocolError,
@@ -24,7 +24,7 @@ from tracehound.errors import (
     TracehoundError,
 )
 
-__all__ = ["commands", "main"]
+__all__ = ["all_parsers", "commands", "main"]
 
 _FAILED: Final = (ProtocolError, RecordingError)  # all others: it could not begin, or was asked wrongly
 _INTERRUPTED: Final = 130
@@ -107,7 +107,7 @@ def _parser(arguments: Sequence[str]) -> tuple[Parser, dict[str, tuple[Command, 
         prog="tracehound",
         description=_DESCRIPTION,
         epilog=_EXAMPLES,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
+        formatter_class=HelpFormatter,
         allow_abbrev=False,
     )
     parser.add_argument("--version", action="version", version=f"tracehound {_version()}")
@@ -127,6 +127,11 @@ def _parser(arguments: Sequence[str]) -> tuple[Parser, dict[str, tuple[Command, 
         command.add_arguments(sub)
         by_name[name] = (command, sub)
     return parser, by_name
+
+
+def all_parsers() -> tuple[Parser, dict[str, tuple[Command, Parser]]]:
+    """Return the program's own parser, and every command with its parser."""
+    return _parser(())
 
 
 def _version() -> str:

@@ -32,6 +32,17 @@ class Parser(argparse.ArgumentParser):
         self.error(f"no option {name}{near(name, options)}")
 
 
+class HelpFormatter(argparse.RawDescriptionHelpFormatter):
+    """Texts as they are written; commands in a column, though argparse measures them without their second indent."""
+
+    def add_argument(self, action: argparse.Action) -> None:
+        """Add an action, and make room for its commands' names if it has some."""
+        super().add_argument(action)
+        if isinstance(action, argparse._SubParsersAction):
+            longest = max(map(len, action.choices), default=0) + 2 * self._indent_increment
+            self._action_max_length = max(self._action_max_length, longest)
+
+
 def near(given: str, choices: Iterable[str]) -> str:
     """Return `. Near: a, b`, or all choices if none is near and they are few."""
     names = list(choices)
