@@ -35,6 +35,7 @@ from bench._tracefs import need_tracefs
 
 SLICES: Final = 6  # of one series in one round
 SLICE_S: Final = 0.25
+LEAST_ANSWERS: Final = 64  # two of each connection
 START_S: Final = 1.5  # what a tool that does not say when it is ready is given
 READY_S: Final = 20.0
 SERVER_CPU: Final = "0"
@@ -218,15 +219,17 @@ def running(name: str, folder: Path) -> Iterator[tuple[Server, int | None]]:
         server.close()
 
 
-def measure(client: Path, server: Server, tool: int | None) -> Slice:
-    """Load the server for one slice."""
+def measure(client: Path, server: Server, tool: int | None) -> list[Slice]:
+    """Load the server for one slice; nothing if it was hardly let run."""
     before = cpu_ns(server.pid), cpu_ns(tool) if tool else 0
     load = ["taskset", "-c", OTHER_CPU, str(client), str(server.port), str(int(SLICE_S * 1000))]
     began = time.monotonic()
     answers = int(subprocess.run(load, check=True, capture_output=True, text=True).stdout)
     elapsed = time.monotonic() - began
     spent = cpu_ns(server.pid) - before[0], (cpu_ns(tool) if tool else 0) - before[1]
-    return Slice(spent[0] / answers / 1000, spent[1] / answers / 1000, answers / elapsed)
+    if answers < LEAST_ANSWERS:
+        return []
+    return [Slice(spent[0] / answers / 1000, spent[1] / answers / 1000, answers / elapsed)]
 
 
 def run(client: Path, folder: Path, series: list[str], rounds: int) -> dict[str, list[Slice]]:
@@ -238,7 +241,8 @@ def run(client: Path, folder: Path, series: list[str], rounds: int) -> dict[str,
             place.mkdir()
             with running(name, place) as (server, tool):
                 measure(client, server, tool)  # warms up
-                found[name] += [measure(client, server, tool) for _ in range(SLICES)]
+                for _ in range(SLICES):
+                    found[name] += measure(client, server, tool)
     return found
 
 
