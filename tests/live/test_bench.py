@@ -1,0 +1,22 @@
+"""Every bench runs to its end. What it finds on a busy machine is not judged here: `make bench` does that."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from bench.__main__ import names
+
+ROOT = Path(__file__).parents[2]
+FEWEST = {"http_cpu": ("1", "400"), "calls": ("2",)}  # rounds; calls needs one that nothing is lost in
+
+
+@pytest.mark.parametrize("name", [name for name in names() if name != "others"])
+def test_a_bench_runs_to_its_end(name: str) -> None:
+    run = [sys.executable, "-m", f"bench.{name}", *FEWEST.get(name, ("1",))]
+    found = subprocess.run(run, check=False, capture_output=True, text=True, cwd=ROOT)
+    assert found.stderr == ""
+    lines = found.stdout.splitlines()
+    failed = [line for line in lines if line.startswith("FAIL  ")]
+    assert found.returncode == bool(failed)
+    assert name == "parse" or [line for line in lines if line.startswith(("PASS  ", "FAIL  "))]
