@@ -11,6 +11,7 @@ import argparse
 import json
 import mmap
 import os
+import signal
 import sys
 import time
 import traceback
@@ -123,7 +124,7 @@ def run(soak: Soak, jobs: int, minutes: float) -> int:
     """Run until all is done, or the time is over, or an input fails; returns the exit code."""
     waiting: deque[tuple[Block, Future[Outcome]]] = deque()
     memory, began, reported, before = Memory(), time.monotonic(), time.monotonic(), sum(soak.done.values())
-    with ProcessPoolExecutor(jobs) as pool:
+    with ProcessPoolExecutor(jobs, initializer=signal.signal, initargs=(signal.SIGINT, signal.SIG_IGN)) as pool:
         while True:
             while len(waiting) < 3 * jobs and time.monotonic() - began < minutes * 60:
                 block = soak.next_block()
@@ -184,7 +185,11 @@ def main() -> int:
     """Run, or try inputs of one kind again in this process."""
     options: Any = arguments()
     if options.kind is None:
-        return run(Soak(options), options.jobs, options.minutes)
+        try:
+            return run(Soak(options), options.jobs, options.minutes)
+        except KeyboardInterrupt:
+            print("interrupted: the next run goes on from here")
+            return 130
     outcome = run_block(Block(options.kind, options.first, options.inputs), options.seed)
     print(outcome.text or f"{options.inputs} inputs of {options.kind} from {options.first} on hold")
     return 0 if outcome.failed is None else 1
