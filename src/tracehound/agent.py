@@ -128,6 +128,7 @@ class Trace:
         self._drain: Drain | None = None
         self._facts = FactWriter(self.layout)
         self._stopping = threading.Event()
+        self._finished = threading.Event()  # not join(): a signal in it takes a thread for ended that still runs
         self._thread = threading.Thread(target=self._work, name="tracehound-line", daemon=True)
         self._losses: list[int] = []
         self._losses_ns = 0
@@ -186,7 +187,7 @@ class Trace:
         """End the trace: detach, drain, decode the rest, flush, unload. Idempotent; raises what failed on the way."""
         if self._thread.is_alive():
             self._stopping.set()
-            self._thread.join()
+            self._finished.wait()
         self._undo()
         if self.failure is not None:
             failure, self.failure = self.failure, None
@@ -213,6 +214,8 @@ class Trace:
             self._finish()
         except BaseException as error:  # kept, and raised by stop() in the caller's thread
             self.failure = error
+        finally:
+            self._finished.set()
 
     def _run(self) -> None:
         assert self._drain is not None and self._kernel is not None and self._line is not None

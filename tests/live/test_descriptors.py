@@ -36,7 +36,8 @@ def run(traced: Traced, python_target: Callable[..., list[str]], tmp_path_factor
     tables: tuple[By, By] = (defaultdict(list), defaultdict(list))
     for by, table in zip(tables, (trace.connections, trace.requests), strict=True):
         for row in sorted(rows(table), key=lambda row: (row.get("request_position", 0), row["time_ns"])):
-            by[row["role"], row["local_port" if row["role"] == "client" else "remote_port"]].append(row)
+            if row.get("transport", "tcp") == "tcp":  # the unix sockets that pass descriptors on have rows too
+                by[row["role"], row["local_port" if row["role"] == "client" else "remote_port"]].append(row)
     return Run(json.loads((folder / "told").read_text()), *tables, rows(trace.losses))
 
 
