@@ -2,21 +2,18 @@
 /* Processes: fork, exec and exit of those traced; keeps the set of traced processes. */
 #include "compat.h"
 #include "filter.h"
+#include "path.h"
 #include "ring.h"
 
 enum {
-	PATH_PARTS_MAX = 32,
-	PATH_STEPS_MAX = 2 * PATH_PARTS_MAX, /* a mount point is a step, not a part */
-	PATH_SIZE_MAX = 4096,
-	NAME_SIZE_MAX = 256,
 	ARGV_SIZE_MAX = 4096,
 	PAGE_SIZE_MIN = 4096,
 	EXEC_DATA_SIZE = PATH_SIZE_MAX + ARGV_SIZE_MAX,
 };
 
 struct exec_scratch {
-	const unsigned char *parts[PATH_PARTS_MAX]; /* names, the last one first */
-	struct exec_record record;		    /* its data: EXEC_DATA_SIZE bytes */
+	struct path_walk path;
+	struct exec_record record; /* its data: EXEC_DATA_SIZE bytes */
 };
 
 /* One for one program: two programs may nest on a CPU, one with itself may not. */
@@ -26,16 +23,6 @@ struct {
 	__uint(key_size, sizeof(__u32));
 	__uint(value_size, sizeof(struct exec_scratch) + EXEC_DATA_SIZE);
 } scratch_exec SEC(".maps");
-
-struct path_walk {
-	struct exec_scratch *scratch;
-	struct dentry *dentry;
-	struct mount *mount;
-	__u32 parts;
-	__u32 size;
-	__u32 complete;
-	__u32 reserved;
-};
 
 static __always_inline __u64 cgroup_id_of(const struct task_struct *task)
 {
@@ -72,60 +59,14 @@ static void emit_fork(struct task_struct *parent, struct task_struct *child)
 	submit_record(record, record->header.ring_seq, sizeof(*record));
 }
 
-/* One step from a file towards the root: keep a name, or cross a mount point. 1 ends the walk. */
-static long walk_step(__u32 step, struct path_walk *walk)
-{
-	struct dentry *dentry = walk->dentry, *parent;
-	struct mount *mount = walk->mount;
-
-	if (dentry == BPF_CORE_READ(mount, mnt.mnt_root)) {
-		walk->mount = BPF_CORE_READ(mount, mnt_parent);
-		walk->dentry = BPF_CORE_READ(mount, mnt_mountpoint);
-		walk->complete = walk->mount == mount;
-		return walk->complete;
-	}
-	if (walk->parts >= PATH_PARTS_MAX)
-		return 1;
-	walk->scratch->parts[walk->parts++] = BPF_CORE_READ(dentry, d_name.name);
-	parent = BPF_CORE_READ(dentry, d_parent);
-	walk->dentry = parent;
-	walk->complete = parent == dentry; /* of no file system: memfd */
-	return walk->complete;
-}
-
-static long append_part(__u32 index, struct path_walk *walk)
-{
-	__u32 part = walk->parts - 1 - index, size = walk->size;
-	long length;
-
-	if (part >= PATH_PARTS_MAX || size > PATH_SIZE_MAX - NAME_SIZE_MAX - 1) {
-		walk->complete = 0;
-		return 1;
-	}
-	walk->scratch->record.data[size] = '/';
-	length = bpf_probe_read_kernel_str(walk->scratch->record.data + size + 1, NAME_SIZE_MAX,
-					   walk->scratch->parts[part]);
-	if (length < 1)
-		length = 1;
-	walk->size = size + length; /* the slash instead of the NUL */
-	return 0;
-}
-
 /* Write the path of the program's file at scratch->record.data; returns its size, without a NUL. */
 static __u32 read_exe(struct exec_scratch *scratch, struct task_struct *task,
 		      struct linux_binprm *program)
 {
-	struct file *file = task->mm->exe_file;
-	struct path_walk walk = {.scratch = scratch, .dentry = BPF_CORE_READ(file, f_path.dentry)};
-	struct vfsmount *mount = BPF_CORE_READ(file, f_path.mnt);
 	long length;
 
-	walk.mount = (void *)mount - bpf_core_field_offset(struct mount, mnt);
-	bpf_loop(PATH_STEPS_MAX, walk_step, &walk, 0);
-	if (walk.complete)
-		bpf_loop(walk.parts, append_part, &walk, 0);
-	if (walk.complete)
-		return walk.size;
+	if (read_path(&scratch->path, &task->mm->exe_file->f_path))
+		return copy_path(&scratch->path, scratch->record.data);
 	scratch->record.flags |= EXEC_EXE_TRUNCATED;
 	length = bpf_probe_read_kernel_str(scratch->record.data, PATH_SIZE_MAX, program->filename);
 	return length > 0 ? length - 1 : 0;

@@ -38,6 +38,7 @@ enum { TASK_STATUS_COMPAT = 2 };
 enum syscall_number {
 	SYSCALL_READ = 0,
 	SYSCALL_WRITE = 1,
+	SYSCALL_OPEN = 2,
 	SYSCALL_PREAD64 = 17,
 	SYSCALL_PWRITE64 = 18,
 	SYSCALL_READV = 19,
@@ -48,6 +49,8 @@ enum syscall_number {
 	SYSCALL_SENDMSG = 46,
 	SYSCALL_RECVMSG = 47,
 	SYSCALL_GETSOCKOPT = 55,
+	SYSCALL_CREAT = 85,
+	SYSCALL_OPENAT = 257,
 	SYSCALL_SPLICE = 275,
 	SYSCALL_PREADV = 295,
 	SYSCALL_PWRITEV = 296,
@@ -56,6 +59,7 @@ enum syscall_number {
 	SYSCALL_PREADV2 = 327,
 	SYSCALL_PWRITEV2 = 328,
 	SYSCALL_IO_URING_ENTER = 426,
+	SYSCALL_OPENAT2 = 437,
 };
 
 /* The call is one of the 32-bit table: numbers and structs differ. */
@@ -76,11 +80,20 @@ static __always_inline bool is_in_call(const struct pt_regs *regs)
 	return (long)regs->ax == -ENOSYS;
 }
 
+#define SYSCALL_FOURTH(regs) ((regs)->r10)
+
+/* Flags of open(2) as asm-generic has them. */
+static __always_inline __u32 generic_open_flags(__u32 flags)
+{
+	return flags;
+}
+
 #elif defined(__TARGET_ARCH_arm64)
 
 enum { THREAD_FLAG_32BIT = 1 << 22 };
 
 enum syscall_number {
+	SYSCALL_OPENAT = 56,
 	SYSCALL_READ = 63,
 	SYSCALL_WRITE = 64,
 	SYSCALL_READV = 65,
@@ -101,6 +114,9 @@ enum syscall_number {
 	SYSCALL_PREADV2 = 286,
 	SYSCALL_PWRITEV2 = 287,
 	SYSCALL_IO_URING_ENTER = 426,
+	SYSCALL_OPENAT2 = 437,
+	SYSCALL_OPEN = 1 << 30, /* not there */
+	SYSCALL_CREAT,
 };
 
 /* The call is one of the 32-bit table: numbers and structs differ. */
@@ -120,6 +136,15 @@ static __always_inline bool is_compat_task(const struct task_struct *task)
 static __always_inline bool is_in_call(const struct pt_regs *regs)
 {
 	return true;
+}
+
+#define SYSCALL_FOURTH(regs) ((regs)->regs[3])
+
+/* Flags of open(2) as asm-generic has them: O_DIRECTORY and O_NOFOLLOW, O_DIRECT and O_LARGEFILE.
+ */
+static __always_inline __u32 generic_open_flags(__u32 flags)
+{
+	return (flags & ~0x3c000u) | (flags & 0xc000) << 2 | (flags & 0x30000) >> 2;
 }
 
 #endif

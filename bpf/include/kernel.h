@@ -83,6 +83,8 @@ struct task_struct {
 	struct task_struct *group_leader;
 	struct pid *thread_pid;
 	const struct cred *cred;
+	struct fs_struct *fs;
+	struct files_struct *files;
 	struct signal_struct *signal;
 	struct css_set *cgroups;
 };
@@ -123,6 +125,19 @@ struct path {
 
 struct file {
 	struct path f_path;
+};
+
+struct fdtable {
+	unsigned int max_fds;
+	struct file **fd;
+};
+
+struct files_struct {
+	struct fdtable *fdt;
+};
+
+struct fs_struct {
+	struct path pwd;
 };
 
 /* ---- sockets ------------------------------------------------------------ */
@@ -238,6 +253,7 @@ struct pt_regs {
 	unsigned long di;
 	unsigned long si;
 	unsigned long dx;
+	unsigned long r10;
 	unsigned long r8;
 	unsigned long ax;
 	unsigned long orig_ax;

@@ -28,6 +28,7 @@ enum record_kind {
 	RECORD_RETRANSMIT = RING_LIFECYCLE << 8 | 5,
 	RECORD_UNIX = RING_LIFECYCLE << 8 | 16,
 	RECORD_DATA = RING_DATA << 8 | 1,
+	RECORD_OPEN = RING_DATA << 8 | 2,
 	RECORD_FACT_TICK = RING_FACT << 8 | 1,
 	RECORD_FACT_CLOCK = RING_FACT << 8 | 2,
 	RECORD_FACT_PROCESS = RING_FACT << 8 | 3,
@@ -227,6 +228,28 @@ struct data_record {
 	__u16 local_port;
 	__u16 remote_port;
 	__u8 data[];
+};
+
+/* ---- files -------------------------------------------------------------- */
+
+enum open_flag {
+	OPEN_PATH_TRUNCATED = 1, /* the path had more than 4096 bytes */
+	OPEN_PATH_FAULT = 2,	 /* the path could not be read */
+	OPEN_RESOLVED = 4, /* place is what was opened, else the directory that path begins at */
+	OPEN_PLACE_UNKNOWN = 8, /* no such descriptor, or too many parts */
+};
+
+/* An open that ended. */
+struct open_record {
+	struct record_header header;
+	__u64 duration_ns; /* 0: its begin was not seen */
+	__u32 open_flags;  /* O_* of asm-generic */
+	__u32 mode;
+	__s32 result; /* descriptor, or -errno */
+	__u32 flags;  /* enum open_flag */
+	__u32 place_size;
+	__u32 path_size;
+	__u8 data[]; /* place, path */
 };
 
 /* ---- facts: what user space read from the machine ------------------------ */

@@ -20,7 +20,14 @@ from tracehound.batch import Batch, Merge, split
 from tracehound.btf import Layout, wire_layout
 from tracehound.config import MIB, Settings
 from tracehound.errors import TargetError
-from tracehound.kernel.privileged import TRACE_NONE, TRACE_SPAWNER, CaptureOrderWords, LoadSettings, Privileged
+from tracehound.kernel.privileged import (
+    DEFAULT_FEATURES,
+    TRACE_NONE,
+    TRACE_SPAWNER,
+    CaptureOrderWords,
+    LoadSettings,
+    Privileged,
+)
 from tracehound.kernel.probes import ProgramStatus
 from tracehound.kernel.ring import Drain
 from tracehound.procfs import FactWriter, add_cgroup, add_clock, boot_id, read_process
@@ -141,7 +148,8 @@ class Trace:
     def load(self) -> None:
         """Load and attach the programs; nothing is traced yet. Raises KernelError."""
         sizes = (self.settings.ring_mib * MIB, self.settings.lifecycle_ring_mib * MIB)
-        self._kernel = Privileged(LoadSettings(*sizes, self.settings.btf))
+        features = DEFAULT_FEATURES | ({"files"} if self.settings.files else set())
+        self._kernel = Privileged(LoadSettings(*sizes, self.settings.btf, features))
 
     def start(self, sinks: Sequence["Sink"]) -> None:
         """Start the command, and hand its rows to `sinks` from a thread; they stay the caller's to close.

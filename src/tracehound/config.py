@@ -23,6 +23,7 @@ class Settings:
     backlog_mib: int | None = None
     lifecycle_backlog_mib: int | None = None
     response_timeout_s: float = 300.0
+    files: bool = False  # opens of files: costs every process of the machine about 20 ns a system call
     btf: str | None = None
     redact: bool = True
 

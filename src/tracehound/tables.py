@@ -109,10 +109,14 @@ RETRANSMITS: Final = (
 
 FILES: Final = (
     Column("path", "string", "as given"),
-    Column("resolved_path", "string", "absolute"),
-    Column("path_truncated", "bool", "the path was longer than was kept"),
+    Column(
+        "resolved_path",
+        "string",
+        "absolute: what was opened, links followed; if that failed, the path behind its directory",
+    ),
+    Column("path_truncated", "bool", "path was longer than the 4,096 bytes that are kept"),
     Column("flags", "strings", "open flags by name"),
-    Column("mode", "int32", "mode bits"),
+    Column("mode", "int32", "mode bits asked for; null unless it may create"),
     Column("fd", "int32", "descriptor, null if it failed"),
     Column("errno", "string", "errno name, else null"),
     Column("duration_ns", "int64", "of the call"),

@@ -6,6 +6,7 @@ standard error: who called whom, what was slow, what failed, and whether anythin
 examples:
   sudo tracehound run -- python shop.py
   sudo tracehound run --record shop/ -- ./test.sh
+  sudo tracehound run --files -- make
   sudo tracehound run --format json -- make test 2> summary.jsonl
   sudo tracehound run --output rows.txt --no-record -- nginx -g 'daemon off;'
 
@@ -61,6 +62,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--no-redact", action="store_true", help="keep secrets in the rows: query strings, passwords ..."
     )
+    parser.add_argument("--files", action="store_true", help="opens of files, too; costs all programs some speed")
     parser.add_argument("--btf", metavar="FILE", help="the kernel's BTF, if not the running kernel's own")
     for name, kind, text in SETTINGS:
         parser.add_argument(f"--{name}", type=kind, metavar="N", help=text)
@@ -97,7 +99,7 @@ def _settings(options: argparse.Namespace) -> "Settings":
     given = {field: getattr(options, field) for field in names.values() if getattr(options, field) is not None}
     if "response_timeout" in given:
         given["response_timeout_s"] = given.pop("response_timeout")
-    return Settings(btf=options.btf, redact=not options.no_redact, **given)
+    return Settings(files=options.files, btf=options.btf, redact=not options.no_redact, **given)
 
 
 def _open_sinks(options: argparse.Namespace, trace: "Trace") -> tuple[list["Sink"], str | None]:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from tracehound.decode.connections import Connections
 from tracehound.decode.facts import decode_facts
+from tracehound.decode.files import Files
 from tracehound.decode.losses import Loss, Losses, loss_rows
 from tracehound.decode.parsing import CaptureOrder
 from tracehound.decode.payloads import Payloads
@@ -33,6 +34,7 @@ class Decoder:
         self._processes = Processes(layout)
         self._requests = Requests(layout, protocols, settings)
         self._connections = Connections(layout, settings, self._requests.protocols_of)
+        self._files = Files(layout)
         self._losses = Losses(layout, settings)
         self._payloads = Payloads(layout) if settings.payloads else None
 
@@ -45,6 +47,9 @@ class Decoder:
         payloads = self._payloads.decode(batch) if self._payloads is not None else None
         if payloads is not None:
             tables["payloads"] = payloads
+        files = self._files.decode(batch)
+        if files is not None:
+            tables["files"] = files
         result = self._requests.decode(batch)
         tables |= self._connections.decode(batch)
         return tables | _tables_of(result, self._losses.decode(batch))

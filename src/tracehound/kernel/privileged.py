@@ -23,6 +23,7 @@ TRACE_PENDING: Final = 2
 TRACE_ON: Final = 3
 ORDER: Final = struct.Struct("<QQII")  # struct capture_order: skip_until[2], capture_class, reserved
 EPOCHS: Final = 1024
+DEFAULT_FEATURES: Final = frozenset({"processes", "tcp", "requests"})
 KERNEL_BTF: Final = "/sys/kernel/btf/vmlinux"
 
 
@@ -32,7 +33,7 @@ class LoadSettings(NamedTuple):
     ring_bytes: int
     lifecycle_ring_bytes: int
     btf_path: str | None = None
-    features: frozenset[str] = frozenset({"processes", "tcp", "requests"})
+    features: frozenset[str] = DEFAULT_FEATURES
 
 
 @dataclass(frozen=True, slots=True)
