@@ -18,6 +18,7 @@ WIRE_TYPE(exit_record);
 WIRE_TYPE(connection_record);
 WIRE_TYPE(retransmit_record);
 WIRE_TYPE(unix_record);
+WIRE_TYPE(nat_record);
 WIRE_TYPE(data_record);
 WIRE_TYPE(open_record);
 WIRE_TYPE(fact_tick_record);

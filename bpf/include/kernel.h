@@ -24,6 +24,10 @@ typedef struct {
 } atomic_t;
 
 typedef struct {
+	__s64 counter;
+} atomic64_t;
+
+typedef struct {
 	unsigned int val;
 } kuid_t;
 
@@ -169,9 +173,7 @@ struct sock_common {
 	volatile unsigned char skc_state;
 	unsigned long skc_flags;
 	possible_net_t skc_net;
-	struct {
-		__s64 counter;
-	} skc_cookie;
+	atomic64_t skc_cookie;
 	struct in6_addr skc_v6_daddr;
 	struct in6_addr skc_v6_rcv_saddr;
 };
@@ -189,6 +191,7 @@ struct sock {
 	__u32 sk_max_ack_backlog;
 	struct socket *sk_socket;
 	struct pid *sk_peer_pid;
+	struct bpf_local_storage *sk_bpf_storage;
 };
 
 struct sockaddr_un {
@@ -232,7 +235,9 @@ struct tcp_sock {
 };
 
 struct sk_buff {
+	struct sock *sk;
 	unsigned int len;
+	unsigned long _nfct;
 	char cb[48];
 };
 
@@ -242,6 +247,39 @@ struct iov_iter {
 
 struct msghdr {
 	struct iov_iter msg_iter;
+};
+
+union nf_inet_addr {
+	__u32 all[4];
+};
+
+/* The port of TCP is what all members of the kernel's unions begin with. */
+struct nf_conntrack_man {
+	union nf_inet_addr u3;
+	union {
+		__be16 all;
+	} u;
+	__u16 l3num;
+};
+
+struct nf_conntrack_tuple {
+	struct nf_conntrack_man src;
+	struct {
+		union nf_inet_addr u3;
+		union {
+			__be16 all;
+		} u;
+		__u8 protonum;
+	} dst;
+};
+
+struct nf_conntrack_tuple_hash {
+	struct nf_conntrack_tuple tuple;
+};
+
+struct nf_conn {
+	struct nf_conntrack_tuple_hash tuplehash[2];
+	unsigned long status;
 };
 
 struct tcp_skb_cb {
@@ -297,6 +335,11 @@ enum tcp_state {
 	TCP_CLOSE_WAIT = 8,
 	TCP_LAST_ACK = 9,
 	TCP_LISTEN = 10,
+};
+
+enum {
+	NF_CONNTRACK_MASK = 7,	 /* bits of _nfct that are no address */
+	NF_CONNTRACK_NAT = 0x30, /* status: source or destination was changed */
 };
 
 enum {

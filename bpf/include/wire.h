@@ -26,6 +26,7 @@ enum record_kind {
 	RECORD_EXIT = RING_LIFECYCLE << 8 | 3,
 	RECORD_CONNECTION = RING_LIFECYCLE << 8 | 4,
 	RECORD_RETRANSMIT = RING_LIFECYCLE << 8 | 5,
+	RECORD_NAT = RING_LIFECYCLE << 8 | 6,
 	RECORD_UNIX = RING_LIFECYCLE << 8 | 16,
 	RECORD_DATA = RING_DATA << 8 | 1,
 	RECORD_OPEN = RING_DATA << 8 | 2,
@@ -178,6 +179,22 @@ struct retransmit_record {
 	__u32 size_bytes;
 	__u32 state;
 	__u32 attempt;
+};
+
+/* What the answers to a SYN's connection come from and go to: both ends as the server has them. */
+struct nat_record {
+	struct record_header header; /* pid and tid: 0, packets are nobody's */
+	__u64 cookie;
+	__u8 original_local_address[16]; /* IPv4: the first 4 bytes */
+	__u8 original_remote_address[16];
+	__u8 actual_local_address[16];
+	__u8 actual_remote_address[16];
+	__u16 original_local_port;
+	__u16 original_remote_port;
+	__u16 actual_local_port;
+	__u16 actual_remote_port;
+	__u16 family; /* of all four */
+	__u16 reserved[3];
 };
 
 /* ---- data --------------------------------------------------------------- */

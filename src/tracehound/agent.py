@@ -20,6 +20,7 @@ from tracehound.batch import Batch, Merge, split
 from tracehound.btf import Layout, wire_layout
 from tracehound.config import MIB, Settings
 from tracehound.errors import TargetError
+from tracehound.kernel.netfilter import has_nat
 from tracehound.kernel.privileged import (
     DEFAULT_FEATURES,
     TRACE_NONE,
@@ -149,6 +150,8 @@ class Trace:
         """Load and attach the programs; nothing is traced yet. Raises KernelError."""
         sizes = (self.settings.ring_mib * MIB, self.settings.lifecycle_ring_mib * MIB)
         features = DEFAULT_FEATURES | ({"files"} if self.settings.files else set())
+        if self.settings.nat or (self.settings.nat is None and has_nat()):
+            features |= {"nat"}
         self._kernel = Privileged(LoadSettings(*sizes, self.settings.btf, features))
 
     def start(self, sinks: Sequence["Sink"]) -> None:

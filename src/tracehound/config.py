@@ -24,6 +24,7 @@ class Settings:
     lifecycle_backlog_mib: int | None = None
     response_timeout_s: float = 300.0
     files: bool = False  # opens of files: costs every process of the machine about 20 ns a system call
+    nat: bool | None = None  # addresses after NAT; None: where this network namespace has rules of it
     btf: str | None = None
     redact: bool = True
 

@@ -63,6 +63,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--no-redact", action="store_true", help="keep secrets in the rows: query strings, passwords ..."
     )
     parser.add_argument("--files", action="store_true", help="opens of files, too; costs all programs some speed")
+    parser.add_argument(
+        "--nat",
+        action=argparse.BooleanOptionalAction,
+        help="addresses after NAT (default: if this network namespace has rules of it)",
+    )
     parser.add_argument("--btf", metavar="FILE", help="the kernel's BTF, if not the running kernel's own")
     for name, kind, text in SETTINGS:
         parser.add_argument(f"--{name}", type=kind, metavar="N", help=text)
@@ -99,7 +104,7 @@ def _settings(options: argparse.Namespace) -> "Settings":
     given = {field: getattr(options, field) for field in names.values() if getattr(options, field) is not None}
     if "response_timeout" in given:
         given["response_timeout_s"] = given.pop("response_timeout")
-    return Settings(files=options.files, btf=options.btf, redact=not options.no_redact, **given)
+    return Settings(files=options.files, nat=options.nat, btf=options.btf, redact=not options.no_redact, **given)
 
 
 def _open_sinks(options: argparse.Namespace, trace: "Trace") -> tuple[list["Sink"], str | None]:

@@ -11,6 +11,7 @@ from tracehound.decode.connections import Connections
 from tracehound.decode.facts import decode_facts
 from tracehound.decode.files import Files
 from tracehound.decode.losses import Loss, Losses, loss_rows
+from tracehound.decode.nat import Translations
 from tracehound.decode.parsing import CaptureOrder
 from tracehound.decode.payloads import Payloads
 from tracehound.decode.processes import Processes
@@ -32,8 +33,9 @@ class Decoder:
 
     def __init__(self, layout: "Layout", protocols: "Sequence[Protocol]", settings: DecodeSettings) -> None:
         self._processes = Processes(layout)
-        self._requests = Requests(layout, protocols, settings)
-        self._connections = Connections(layout, settings, self._requests.protocols_of)
+        self._translations = Translations()
+        self._requests = Requests(layout, protocols, settings, translations=self._translations)
+        self._connections = Connections(layout, settings, self._requests.protocols_of, self._translations)
         self._files = Files(layout)
         self._losses = Losses(layout, settings)
         self._payloads = Payloads(layout) if settings.payloads else None
@@ -50,6 +52,7 @@ class Decoder:
         files = self._files.decode(batch)
         if files is not None:
             tables["files"] = files
+        self._translations.take(batch)
         result = self._requests.decode(batch)
         tables |= self._connections.decode(batch)
         return tables | _tables_of(result, self._losses.decode(batch))

@@ -22,6 +22,7 @@ import pyarrow as pa
 
 from tracehound.btf import Layout
 from tracehound.decode.keyed import KeyedRows
+from tracehound.decode.nat import Translations
 from tracehound.decode.settings import SECOND_NS, DecodeSettings
 from tracehound.decode.socket_rows import Events, connection_rows, join_events, listen_rows, retransmit_rows
 from tracehound.decode.unix_ends import UnixEndsOf, add_unix_ends
@@ -45,7 +46,13 @@ _STEP: Final = np.dtype(
 class Connections:
     """Decodes what sockets did; `protocols_of` is `Requests.protocols_of`, whose entries end with their connection."""
 
-    def __init__(self, layout: Layout, settings: DecodeSettings, protocols_of: ProtocolsOf) -> None:
+    def __init__(
+        self,
+        layout: Layout,
+        settings: DecodeSettings,
+        protocols_of: ProtocolsOf,
+        translations: Translations | None = None,
+    ) -> None:
         self._record = layout.dtypes["connection"]
         self._data = layout.dtypes["data"]
         self._retransmit = layout.dtypes["retransmit"]
@@ -58,6 +65,7 @@ class Connections:
         self._wait_ns = settings.first_call_wait_ns
         self._close_wait_ns = settings.close_wait_ns
         self._protocols_of = protocols_of
+        self._translations = Translations() if translations is None else translations
         self._track = np.dtype(
             [
                 ("connection", "i8"),
@@ -118,7 +126,11 @@ class Connections:
     def _tables(self, events: Events | None, is_end: bool = False) -> dict[str, pa.RecordBatch]:
         if events is None:
             return {}
-        return {"connections": connection_rows(events, self._protocols_of, self._unix_ends, is_end)}
+        return {
+            "connections": connection_rows(
+                events, self._protocols_of, self._translations, self._unix_ends, is_end
+            )
+        }
 
     def _release(self, found: Sequence[Events], watermark_ns: int) -> Events | None:
         """Return the rows whose time has come; the others wait."""
