@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause
 /*
- * Files: each open, openat, openat2 and creat that ended. Only system calls know
- * of them, and a program on all calls costs every process of the machine some 20 ns a
- * call, so this object is loaded on demand. Not seen: opens by io_uring and of 32-bit
- * programs.
+ * Files: each open, openat, openat2 and creat that ended; and when slots of the
+ * descriptor table change hands, so that a number can be told from the same one used
+ * again. Only system calls know of that, and a program on all calls costs every process of the
+ * machine some 20 ns a call, so this object is loaded on demand. Not seen: opens by io_uring and of
+ * 32-bit programs.
  */
 #include "compat.h"
 #include "filter.h"
@@ -13,6 +14,8 @@
 enum {
 	CURRENT_DIRECTORY = -100, /* AT_FDCWD */
 	CREAT_FLAGS = 01 | 0100 | 01000,
+	CLOSE_ON_EXEC = 4, /* CLOSE_RANGE_CLOEXEC */
+	DESCRIPTOR_MAX = 0x7fffffff,
 	OPEN_DATA_SIZE = PATH_SIZE_MAX + PATH_SIZE_MAX + 8, /* one more than may be kept is read */
 };
 
@@ -51,6 +54,45 @@ static __always_inline bool is_open(__u32 number)
 {
 	return number == SYSCALL_OPENAT || number == SYSCALL_OPEN || number == SYSCALL_CREAT ||
 	       number == SYSCALL_OPENAT2;
+}
+
+/*
+ * The slots that a call empties or replaces. Said at its begin, not its end: by then
+ * another thread may have been given the slot and have used it.
+ */
+static __always_inline bool find_release(__u32 number, const struct pt_regs *regs, __u32 *first,
+					 __u32 *last)
+{
+	*first = SYSCALL_FIRST(regs);
+	*last = *first;
+	if (number == SYSCALL_CLOSE)
+		return *first <= DESCRIPTOR_MAX;
+	*last = SYSCALL_SECOND(regs);
+	if (number == SYSCALL_CLOSE_RANGE)
+		return *first <= *last && !(SYSCALL_THIRD(regs) & CLOSE_ON_EXEC);
+	if (number != SYSCALL_DUP2 && number != SYSCALL_DUP3)
+		return false;
+	if (*first == *last)
+		return false; /* nothing changes */
+	*first = *last;
+	return *first <= DESCRIPTOR_MAX;
+}
+
+static __always_inline bool is_release(__u32 number)
+{
+	return number == SYSCALL_CLOSE || number == SYSCALL_CLOSE_RANGE || number == SYSCALL_DUP2 ||
+	       number == SYSCALL_DUP3;
+}
+
+static void emit_release(const struct task_struct *task, __u32 number, const struct pt_regs *regs)
+{
+	struct release_record record = {0};
+
+	if (!find_release(number, regs, &record.first, &record.last))
+		return;
+	fill_header(&record.header, bpf_ktime_get_ns(), RECORD_RELEASE, sizeof(record), task->tgid,
+		    task->pid);
+	output_record(&data, RING_DATA, &record.header, sizeof(record));
 }
 
 static __always_inline void read_arguments(struct open_scratch *scratch, __u32 number,
@@ -176,11 +218,15 @@ int BPF_PROG(on_sys_enter, struct pt_regs *regs, long number)
 	struct task_struct *task;
 	__u64 *began_ns;
 
-	if (!is_open(number))
+	if (!is_open(number) && !is_release(number))
 		return 0;
 	task = bpf_get_current_task_btf();
 	if (is_compat_task(task) || !is_traced(task->tgid))
 		return 0;
+	if (!is_open(number)) {
+		emit_release(task, number, regs);
+		return 0;
+	}
 	began_ns = bpf_task_storage_get(&opening, task, NULL, BPF_LOCAL_STORAGE_GET_F_CREATE);
 	if (began_ns)
 		*began_ns = bpf_ktime_get_ns();

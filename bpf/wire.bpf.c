@@ -21,6 +21,7 @@ WIRE_TYPE(unix_record);
 WIRE_TYPE(nat_record);
 WIRE_TYPE(data_record);
 WIRE_TYPE(open_record);
+WIRE_TYPE(release_record);
 WIRE_TYPE(fact_tick_record);
 WIRE_TYPE(fact_clock_record);
 WIRE_TYPE(fact_process_record);

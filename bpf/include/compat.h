@@ -39,10 +39,12 @@ enum syscall_number {
 	SYSCALL_READ = 0,
 	SYSCALL_WRITE = 1,
 	SYSCALL_OPEN = 2,
+	SYSCALL_CLOSE = 3,
 	SYSCALL_PREAD64 = 17,
 	SYSCALL_PWRITE64 = 18,
 	SYSCALL_READV = 19,
 	SYSCALL_WRITEV = 20,
+	SYSCALL_DUP2 = 33,
 	SYSCALL_SENDFILE = 40,
 	SYSCALL_SENDTO = 44,
 	SYSCALL_RECVFROM = 45,
@@ -52,6 +54,7 @@ enum syscall_number {
 	SYSCALL_CREAT = 85,
 	SYSCALL_OPENAT = 257,
 	SYSCALL_SPLICE = 275,
+	SYSCALL_DUP3 = 292,
 	SYSCALL_PREADV = 295,
 	SYSCALL_PWRITEV = 296,
 	SYSCALL_RECVMMSG = 299,
@@ -59,6 +62,7 @@ enum syscall_number {
 	SYSCALL_PREADV2 = 327,
 	SYSCALL_PWRITEV2 = 328,
 	SYSCALL_IO_URING_ENTER = 426,
+	SYSCALL_CLOSE_RANGE = 436,
 	SYSCALL_OPENAT2 = 437,
 };
 
@@ -93,7 +97,9 @@ static __always_inline __u32 generic_open_flags(__u32 flags)
 enum { THREAD_FLAG_32BIT = 1 << 22 };
 
 enum syscall_number {
+	SYSCALL_DUP3 = 24,
 	SYSCALL_OPENAT = 56,
+	SYSCALL_CLOSE = 57,
 	SYSCALL_READ = 63,
 	SYSCALL_WRITE = 64,
 	SYSCALL_READV = 65,
@@ -114,9 +120,11 @@ enum syscall_number {
 	SYSCALL_PREADV2 = 286,
 	SYSCALL_PWRITEV2 = 287,
 	SYSCALL_IO_URING_ENTER = 426,
+	SYSCALL_CLOSE_RANGE = 436,
 	SYSCALL_OPENAT2 = 437,
-	SYSCALL_OPEN = 1 << 30, /* not there */
+	SYSCALL_OPEN = 1 << 30, /* not there; the same of the next */
 	SYSCALL_CREAT,
+	SYSCALL_DUP2,
 };
 
 /* The call is one of the 32-bit table: numbers and structs differ. */

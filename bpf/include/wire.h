@@ -30,6 +30,7 @@ enum record_kind {
 	RECORD_UNIX = RING_LIFECYCLE << 8 | 16,
 	RECORD_DATA = RING_DATA << 8 | 1,
 	RECORD_OPEN = RING_DATA << 8 | 2,
+	RECORD_RELEASE = RING_DATA << 8 | 3,
 	RECORD_FACT_TICK = RING_FACT << 8 | 1,
 	RECORD_FACT_CLOCK = RING_FACT << 8 | 2,
 	RECORD_FACT_PROCESS = RING_FACT << 8 | 3,
@@ -267,6 +268,13 @@ struct open_record {
 	__u32 place_size;
 	__u32 path_size;
 	__u8 data[]; /* place, path */
+};
+
+/* Slots of the descriptor table are about to be emptied or given something else. */
+struct release_record {
+	struct record_header header;
+	__u32 first;
+	__u32 last;
 };
 
 /* ---- facts: what user space read from the machine ------------------------ */

@@ -73,7 +73,11 @@ CONNECTIONS: Final = (
     Column("remote_path", "string", "unix: path of the other end"),
     Column("peer_pid", "int32", "unix: process of the other end"),
     Column("fd", "int32", "descriptor of its first call"),
-    Column("generation", "int64", "of the descriptor's slot; null unless descriptors are traced"),
+    Column(
+        "generation",
+        "int64",
+        "how often the descriptor's slot was given up before: with fd, its identity; null unless files is on",
+    ),
     Column("connect_ns", "int64", "SYN to established"),
     Column("first_read_ns", "int64", "first read with data; null while requests is off"),
     Column("first_write_ns", "int64", "first write; null while requests is off"),

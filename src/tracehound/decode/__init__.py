@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from tracehound.decode.connections import Connections
+from tracehound.decode.descriptors import Generations
 from tracehound.decode.facts import decode_facts
 from tracehound.decode.files import Files
 from tracehound.decode.losses import Loss, Losses, loss_rows
@@ -35,7 +36,10 @@ class Decoder:
         self._processes = Processes(layout)
         self._translations = Translations()
         self._requests = Requests(layout, protocols, settings, translations=self._translations)
-        self._connections = Connections(layout, settings, self._requests.protocols_of, self._translations)
+        self._generations = Generations()
+        self._connections = Connections(
+            layout, settings, self._requests.protocols_of, self._translations, self._generations
+        )
         self._files = Files(layout)
         self._losses = Losses(layout, settings)
         self._payloads = Payloads(layout) if settings.payloads else None
@@ -53,6 +57,7 @@ class Decoder:
         if files is not None:
             tables["files"] = files
         self._translations.take(batch)
+        self._generations.take(batch)
         result = self._requests.decode(batch)
         tables |= self._connections.decode(batch)
         return tables | _tables_of(result, self._losses.decode(batch))

@@ -37,7 +37,7 @@ EVENTS: Final = {1: "open", 2: "accept", 3: "error", 4: "close", 7: "snapshot"} 
 
 @dataclass(slots=True)
 class Events:
-    """Rows to be: parallel columns; pid and tid 0 and fd -1 stand for null."""
+    """Rows to be: parallel columns; pid and tid 0, fd and generation -1 stand for null."""
 
     event: Int64s  # enum connection_event
     connection: Int64s
@@ -46,6 +46,7 @@ class Events:
     pid: Int64s
     tid: Int64s
     fd: Int64s
+    generation: Int64s
     preexisting: Bools
     counted: Bools  # the record's counters are of this moment
     records: Rows
@@ -93,6 +94,7 @@ def connection_rows(
         **_ends(records, known),
         **_actual_ends(records, translations),
         "fd": _nullable(events.fd, events.fd >= 0),
+        "generation": _nullable(events.generation, events.generation >= 0),
         "connect_ns": _nullable(connect_ns, opened & (records["role"] == 1) & (connect_ns >= 0)),
         "srtt_us": _nullable(records["srtt_us"], counted & (records["srtt_us"] != 0)),
         "state": name_column(records["state"], tcp_state_name),

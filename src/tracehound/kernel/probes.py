@@ -37,7 +37,9 @@ PROGRAMS: Final = (
     ),
     Program("on_second", "counted", "syscall", "requests", "no close rows of UDP and unix sockets"),
     Program("on_transmit", "nat", "net_dev_queue", "nat", "no addresses after NAT: exchange differs at its two ends"),
-    Program("on_sys_enter", "descriptor", "sys_enter", "files", "file rows have no duration"),
+    Program(
+        "on_sys_enter", "descriptor", "sys_enter", "files", "file rows have no duration, connections no generation"
+    ),
     Program("on_sys_exit", "descriptor", "sys_exit", "files", "no file rows"),
 )
 
