@@ -2,9 +2,9 @@
 /*
  * Files: each open, openat, openat2 and creat that ended; and when slots of the
  * descriptor table change hands, so that a number can be told from the same one used
- * again. Only system calls know of that, and a program on all calls costs every process of the
- * machine some 20 ns a call, so this object is loaded on demand. Not seen: opens by io_uring and of
- * 32-bit programs.
+ * again. Only system calls know of that, and programs on all calls cost every process
+ * of the machine, so this object is loaded on demand. Not seen: opens by io_uring and
+ * of 32-bit programs.
  */
 #include "compat.h"
 #include "filter.h"
