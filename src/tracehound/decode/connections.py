@@ -130,11 +130,7 @@ class Connections:
     def _tables(self, events: Events | None, is_end: bool = False) -> dict[str, pa.RecordBatch]:
         if events is None:
             return {}
-        return {
-            "connections": connection_rows(
-                events, self._protocols_of, self._translations, self._unix_ends, is_end
-            )
-        }
+        return {"connections": connection_rows(events, self._protocols_of, self._translations, self._unix_ends, is_end)}
 
     def _release(self, found: Sequence[Events], watermark_ns: int) -> Events | None:
         """Return the rows whose time has come; the others wait."""

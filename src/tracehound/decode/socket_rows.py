@@ -172,6 +172,7 @@ def _actual_ends(records: Rows, translations: Translations) -> dict[str, Any]:
         "actual_remote_port": [one and one.remote_port for one in found],
     }
 
+
 def _protocols(
     events: Events, protocols_of: MutableMapping[int, tuple[str | None, str | None]], of_events: tuple[int, ...]
 ) -> dict[str, Any]:
