@@ -48,7 +48,7 @@ static void emit_connection(const struct socket_state *state, __u8 event, __u8 t
 	record->role = state->role;
 	record->state = tcp_state;
 	record->flags = state->flags;
-	record->reserved = 0;
+	record->slot = 0;
 	submit_record(record, record->header.ring_seq, sizeof(*record));
 }
 

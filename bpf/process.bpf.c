@@ -3,6 +3,7 @@
 #include "compat.h"
 #include "filter.h"
 #include "ring.h"
+#include "task.h"
 
 enum {
 	PATH_PARTS_MAX = 32,
@@ -36,24 +37,6 @@ struct path_walk {
 	__u32 complete;
 	__u32 reserved;
 };
-
-static __always_inline __u64 cgroup_id_of(const struct task_struct *task)
-{
-	return task->cgroups->dfl_cgrp->kn->id;
-}
-
-/* The pid in the task's own pid namespace. */
-static __always_inline __u32 ns_pid_of(const struct task_struct *task)
-{
-	const struct pid *pid = task->group_leader->thread_pid;
-	__u32 number = 0, level = pid->level;
-
-	bpf_probe_read_kernel(&number, sizeof(number),
-			      (const __u8 *)pid + bpf_core_field_offset(struct pid, numbers) +
-				      level * bpf_core_type_size(struct upid) +
-				      bpf_core_field_offset(struct upid, nr));
-	return number;
-}
 
 static void emit_fork(struct task_struct *parent, struct task_struct *child)
 {
@@ -208,10 +191,12 @@ int BPF_PROG(on_fork, struct task_struct *parent, struct task_struct *child)
 	if (tgid == (__u32)parent->tgid)
 		return 0; /* a thread */
 	mode = mode_of(parent->tgid);
-	if (mode == TRACE_NONE)
-		return 0;
 	if (mode == TRACE_SPAWNER)
 		mode = TRACE_PENDING;
+	else if (mode == TRACE_NONE && is_in_target(child))
+		mode = TRACE_ON;
+	if (mode == TRACE_NONE)
+		return 0;
 	if (!config_trace_all && bpf_map_update_elem(&traced, &tgid, &mode, BPF_ANY))
 		count_loss(LOSS_TABLE_FULL, 1);
 	emit_fork(parent, child);
@@ -247,6 +232,32 @@ int BPF_PROG(on_exit, struct task_struct *task)
 	if (bpf_map_delete_elem(&traced, &tgid) && !config_trace_all)
 		return 0;
 	emit_exit(task);
+	return 0;
+}
+
+/* A process that comes into a cgroup of the target is as one that was there before. */
+static void begin_moved(struct task_struct *task)
+{
+	__u32 tgid = task->tgid, mode = TRACE_ON;
+	struct exec_record *record;
+	__u64 sequence;
+
+	if (bpf_map_update_elem(&traced, &tgid, &mode, BPF_NOEXIST))
+		return;
+	record = reserve_record(RECORD_EXEC, sizeof(*record), tgid, tgid);
+	if (!record)
+		return;
+	sequence = record->header.ring_seq;
+	fill_preexisting(record, task);
+	record->header.ring_seq = sequence;
+	submit_record(record, sequence, sizeof(*record));
+}
+
+SEC("tp_btf/cgroup_attach_task")
+int BPF_PROG(on_move, struct cgroup *destination, const char *path, struct task_struct *task)
+{
+	if (task->pid == task->tgid && is_in_target(task))
+		begin_moved(task);
 	return 0;
 }
 

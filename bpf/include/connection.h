@@ -66,7 +66,8 @@ struct socket_state {
 	__u8 unowned;	   /* on the change to CLOSE: no process had it yet */
 	__u8 reading;	   /* the newest call was a receive */
 	__u8 prefix_size[2];
-	__u8 reserved[3];
+	__u8 seeded; /* it was there before, and a record says so */
+	__u8 reserved[2];
 	__u8 prefix[2][PREFIX_SIZE]; /* of a stream whose first calls were short */
 	__u8 local_address[16];
 	__u8 remote_address[16];

@@ -1,12 +1,21 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
-/* Who is traced: the processes in `traced`, which grows and shrinks with their tree, or all. */
+/*
+ * Who is traced: the processes in `traced`, or all but ourselves. The set grows by
+ * roots and cgroups when it is seeded, then with the tree of its processes and with
+ * what starts in its cgroups.
+ */
 #ifndef TRACEHOUND_FILTER_H
 #define TRACEHOUND_FILTER_H
 
 #include "compat.h"
 
-const volatile __u32 config_trace_all = 0; /* every process but our own */
+const volatile __u32 config_trace_all = 0;     /* every process but our own */
+const volatile __u32 config_trace_cgroups = 0; /* those in `target_cgroups` and below them */
 const volatile __u32 config_own_tgid = 0;
+
+enum {
+	CGROUP_LEVELS_MAX = 32,
+};
 
 enum trace_mode {
 	TRACE_NONE = 0,
@@ -22,6 +31,15 @@ struct {
 	__type(key, __u32);
 	__type(value, __u32);
 } traced SEC(".maps");
+
+/* Ids of version-2 cgroups whose processes are traced. */
+struct {
+	__uint(type, BPF_MAP_TYPE_HASH);
+	__uint(map_flags, BPF_F_NO_PREALLOC);
+	__uint(max_entries, 1024);
+	__type(key, __u64);
+	__type(value, __u32);
+} target_cgroups SEC(".maps");
 
 /* Argument of on_mark. */
 struct own_mark {
@@ -42,6 +60,27 @@ static __always_inline __u32 mode_of(__u32 tgid)
 static __always_inline bool is_traced(__u32 tgid)
 {
 	return mode_of(tgid) == TRACE_ON;
+}
+
+/* The task's cgroup or one above it is a target. */
+static __always_inline bool is_in_target(const struct task_struct *task)
+{
+	struct cgroup *cgroup = task->cgroups->dfl_cgrp;
+	struct cgroup_subsys_state *parent;
+	__u64 id;
+
+	if (!config_trace_cgroups)
+		return false;
+	for (int i = 0; i < CGROUP_LEVELS_MAX; i++) {
+		id = BPF_CORE_READ(cgroup, kn, id);
+		if (bpf_map_lookup_elem(&target_cgroups, &id))
+			return true;
+		parent = BPF_CORE_READ(cgroup, self.parent);
+		if (!parent)
+			break;
+		cgroup = BPF_CORE_READ(parent, cgroup);
+	}
+	return false;
 }
 
 #endif

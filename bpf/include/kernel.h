@@ -49,7 +49,13 @@ struct kernfs_node {
 	__u64 id;
 };
 
+struct cgroup_subsys_state {
+	struct cgroup *cgroup;
+	struct cgroup_subsys_state *parent;
+};
+
 struct cgroup {
+	struct cgroup_subsys_state self;
 	struct kernfs_node *kn;
 };
 
@@ -160,6 +166,7 @@ struct sock_common {
 
 struct socket {
 	struct file *file;
+	struct sock *sk;
 };
 
 struct sock {
@@ -201,6 +208,34 @@ struct sk_buff {
 
 struct tcp_skb_cb {
 	__u32 seq;
+};
+
+/* ---- iterators ---------------------------------------------------------- */
+
+struct seq_file {
+	unsigned long size;
+	unsigned long count;
+};
+
+struct bpf_iter_meta {
+	struct seq_file *seq;
+};
+
+struct bpf_iter__task {
+	struct bpf_iter_meta *meta;
+	struct task_struct *task;
+};
+
+struct bpf_iter__task_file {
+	struct bpf_iter_meta *meta;
+	struct task_struct *task;
+	__u32 fd;
+	struct file *file;
+};
+
+struct bpf_iter__tcp {
+	struct bpf_iter_meta *meta;
+	struct sock_common *sk_common;
 };
 
 #if defined(__TARGET_ARCH_x86)
@@ -248,6 +283,8 @@ enum {
 	SOCK_DONE = 1, /* bit of skc_flags: a FIN was received */
 	SHUTDOWN_MASK = 3,
 	MSG_PEEK = 2,
+	E2BIG = 7,
+	EEXIST = 17,
 	EPIPE = 32,
 	ECONNRESET = 104,
 };
@@ -255,6 +292,7 @@ enum {
 enum {
 	PF_IO_WORKER = 0x10,
 	PF_USER_WORKER = 0x4000,
+	PF_KTHREAD = 0x200000,
 	SIGNAL_GROUP_EXIT = 4,
 	SIGKILL = 9,
 };

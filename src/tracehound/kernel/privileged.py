@@ -14,6 +14,7 @@ from typing import Final, NamedTuple
 from tracehound.btf import wire_layout
 from tracehound.errors import AttachError, KernelError, LoadError, NotSupported
 from tracehound.kernel.bpf_object import BpfObject, ObjectOptions
+from tracehound.kernel.iterators import find_listeners, in_network_namespace
 from tracehound.kernel.probes import OBJECTS, PROGRAMS, RUN_ON_DEMAND, ProgramStatus
 from tracehound.native import ffi, lib
 
@@ -33,6 +34,9 @@ class LoadSettings(NamedTuple):
     lifecycle_ring_bytes: int
     btf_path: str | None = None
     features: frozenset[str] = frozenset({"processes", "tcp", "requests"})
+    trace_all: bool = False
+    trace_cgroups: bool = False
+    network_namespaces: tuple[str, ...] = ()  # whose listeners are to be known before data is captured, as paths
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,7 +71,11 @@ class Privileged:
 
     def _load(self, settings: LoadSettings) -> None:
         options = {
-            "config": {"config_own_tgid": os.getpid()},
+            "config": {
+                "config_own_tgid": os.getpid(),
+                "config_trace_all": settings.trace_all,
+                "config_trace_cgroups": settings.trace_cgroups,
+            },
             "sizes": {"data": settings.ring_bytes, "lifecycle": settings.lifecycle_ring_bytes},
             "btf_path": settings.btf_path,
         }
@@ -90,6 +98,8 @@ class Privileged:
                 if reason is None and program.point not in RUN_ON_DEMAND:
                     reason = self._attach(loaded, program.name)
                 self.statuses.append(ProgramStatus(program, reason is None, reason))
+            if name == "seed":
+                find_listeners(self, settings.network_namespaces)
         if not any(status.attached for status in self.statuses):
             raise LoadError(f"no BPF program could be attached; the first: {self.statuses[0].reason}")
 
@@ -129,6 +139,32 @@ class Privileged:
         if found is None or "on_mark" not in found.programs():
             raise LoadError(f"a command cannot be followed: {self.statuses[0].reason}")
         return found
+
+    def add_target_pids(self, pids: Iterable[int]) -> None:
+        """Name processes, by their pids in our own namespace, that the next seeding takes in; raises KernelError."""
+        for pid in pids:
+            self._update("target_pids", struct.pack("<I", pid), struct.pack("<I", 1))
+
+    def add_target_cgroup(self, number: int) -> None:
+        """Trace what is and will be in a version-2 cgroup and below it, by its id; raises KernelError."""
+        self._update("target_cgroups", struct.pack("<Q", number), struct.pack("<I", 1))
+
+    def know_listeners(self, network_namespace: int) -> None:
+        """Say that all listening ports of a network namespace, by its inode, are known; raises KernelError."""
+        self._update("listeners", struct.pack("<II", network_namespace, 0), struct.pack("<I", 0))
+
+    def open_iterator(self, name: str, network_namespace: str | None = None) -> int | None:
+        """Return a new descriptor of what an iterator program lists, the caller's to close; None if it is not loaded.
+
+        `network_namespace`: the file of another namespace whose sockets are listed. Raises KernelError.
+        """
+        program = next((program for program in PROGRAMS if program.name == name), None)
+        loaded = next((each for each in self._objects if program and each.name == program.object), None)
+        if loaded is None or program is None or name not in loaded.programs():
+            return None
+        if network_namespace is None:
+            return loaded.open_iterator(name)
+        return in_network_namespace(network_namespace, lambda: loaded.open_iterator(name))
 
     def traced_pids(self) -> list[int]:
         """Return the processes that are traced now."""

@@ -1,0 +1,137 @@
+"""What the commands that trace share: their options, outputs, how a trace is stopped, and the summary."""
+
+import argparse
+import signal
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+from tracehound.cli._options import add_format
+
+if TYPE_CHECKING:
+    from tracehound.agent import Trace
+    from tracehound.config import Settings
+    from tracehound.sinks import Sink, Source
+    from tracehound.sinks.console import Ending, Summary
+
+SOMETHING_LOST: Final = 121
+SETTINGS: Final = (  # name, type, what it says
+    ("memory-mib", int, "budget of user memory for rows and streams (default 256)"),
+    ("ring-mib", int, "size of the kernel's ring for data, a power of two (default 16)"),
+    ("lifecycle-ring-mib", int, "size of the kernel's ring for processes and connections (default 4)"),
+    ("backlog-mib", int, "how much data may wait for decode before it is dropped and counted (default 64)"),
+    ("response-timeout", float, "seconds after which a request counts as not answered (default 300)"),
+)
+
+
+def add_trace_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add the options that every tracing command has."""
+    keep = parser.add_mutually_exclusive_group()
+    keep.add_argument("--record", metavar="DIR", help="keep all rows in a new recording (default: capped, as `last`)")
+    keep.add_argument("--no-record", action="store_true", help="keep no rows")
+    add_format(parser, "table", "json", "none")
+    parser.add_argument("--output", metavar="FILE", help="write rows there as they end, in that format")
+    parser.add_argument("--strict", action="store_true", help=f"exit {SOMETHING_LOST} if anything was lost")
+    parser.add_argument(
+        "--no-redact", action="store_true", help="keep secrets in the rows: query strings, passwords ..."
+    )
+    parser.add_argument("--btf", metavar="FILE", help="the kernel's BTF, if not the running kernel's own")
+    for name, kind, text in SETTINGS:
+        parser.add_argument(f"--{name}", type=kind, metavar="N", help=text)
+
+
+def settings_of(options: argparse.Namespace) -> "Settings":
+    """Return the settings that the options name; what is worth a warning is said. Raises UsageError."""
+    from tracehound.config import Settings
+
+    names = {name: name.replace("-", "_") for name, _, _ in SETTINGS}
+    given = {field: getattr(options, field) for field in names.values() if getattr(options, field) is not None}
+    if "response_timeout" in given:
+        given["response_timeout_s"] = given.pop("response_timeout")
+    if options.no_redact:
+        print("tracehound: --no-redact: secrets will stand in the rows", file=sys.stderr)
+    return Settings(btf=options.btf, redact=not options.no_redact, **given)
+
+
+def open_sinks(options: argparse.Namespace, trace: "Trace") -> tuple[list["Sink"], str | None]:
+    """Open the outputs; return them and what the recording is called, None if none is kept."""
+    from tracehound.agent import recording_source
+    from tracehound.recording import new_state_recording
+    from tracehound.sinks import kind
+
+    source: Source = recording_source(trace.target)
+    sinks: list[Sink] = []
+    if options.output:
+        sinks.append(kind("jsonl" if options.format == "json" else "console").open(options.output, source))
+    if options.record:
+        sinks.append(kind("parquet").open(options.record, source))
+        return sinks, str(Path(options.record))
+    if options.no_record:
+        return sinks, None
+    folder, owner, cap_bytes = new_state_recording()
+    sinks.append(kind("parquet").open(str(folder), replace(source, owner=owner, cap_bytes=cap_bytes)))
+    return sinks, "last"
+
+
+def stop(trace: "Trace", sinks: list["Sink"], is_debug: bool, interrupts: int = 0) -> bool:
+    """End the trace and close the sinks, the summary last; return whether tracing failed, which is said.
+
+    `interrupts`: how many SIGINT came before; the second one ends at once, with KeyboardInterrupt.
+    """
+    failed = False
+    with _interrupt_ends_at_once(interrupts) as interrupted:
+        try:
+            trace.stop()
+        except Exception as error:
+            if is_debug:
+                raise
+            failed = True
+            print(f"tracehound: tracing failed, rows are missing: {type(error).__name__}: {error}", file=sys.stderr)
+        for sink in sinks:
+            _close(sink, sinks, interrupted())
+    return failed
+
+
+@contextmanager
+def _interrupt_ends_at_once(count: int) -> Iterator[Callable[[], bool]]:
+    """While the trace ends: the first SIGINT skips what can be left out, a second one ends at once."""
+    before_it = count
+
+    def on_interrupt(*_: object) -> None:
+        nonlocal count
+        count += 1
+        if count > 1:
+            raise KeyboardInterrupt
+
+    before = signal.signal(signal.SIGINT, on_interrupt)
+    try:
+        yield lambda: count > before_it
+    finally:
+        signal.signal(signal.SIGINT, before)
+
+
+def _close(sink: "Sink", sinks: list["Sink"], is_hurried: bool) -> None:
+    """End a sink; what it could not keep is told to the others, of which the summary is the last to be closed."""
+    recording = getattr(sink, "recording", None)
+    if recording is not None and is_hurried:
+        recording.close(compaction=False)
+    sink.close()
+    losses = sink.take_losses()
+    if losses is not None:
+        for other in sinks:
+            if other is not sink:
+                other.write({"losses": losses})
+
+
+def show(form: str, summary: "Summary", ending: "Ending") -> None:
+    """Print the summary to standard error in the wanted form."""
+    from tracehound.sinks.console import columns_of, render, wants_color
+
+    if form == "json":
+        sys.stderr.write(summary.json_lines(ending))
+    elif form == "table":
+        width = columns_of(sys.stderr)
+        sys.stderr.write(render(summary, ending, width=width, color=wants_color(sys.stderr)))
