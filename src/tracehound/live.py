@@ -4,7 +4,9 @@ Rows are kept in a recording: in the folder that was named, in `last`, or in a t
 Left out: everything that makes the rows (`agent`).
 """
 
+import shutil
 import tempfile
+import weakref
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -66,7 +68,6 @@ class LiveTrace:
         self.exit_code: int | None = None
         self._trace = Trace(target, settings)
         self._record = record
-        self._temporary: tempfile.TemporaryDirectory[str] | None = None
         self._sink: Sink | None = None
         self._recording: Recording | None = None
 
@@ -91,8 +92,9 @@ class LiveTrace:
             folder, owner, cap_bytes = new_state_recording()
             source = replace(source, owner=owner, cap_bytes=cap_bytes)
         elif self._record is None:
-            self._temporary = tempfile.TemporaryDirectory(prefix="tracehound-")
-            folder = Path(self._temporary.name) / "recording"
+            temporary = tempfile.mkdtemp(prefix="tracehound-")
+            weakref.finalize(self, shutil.rmtree, temporary, ignore_errors=True)
+            folder = Path(temporary) / "recording"
         else:
             folder = Path(self._record)
         self._sink = kind("parquet").open(str(folder), source)
@@ -179,8 +181,8 @@ def trace(
     """Trace a command from its fork on, or what runs, from now on; use as a context manager.
 
     One of: `command`, a list of words; `pid`, one or several, with their children; `cgroup`, a version-2 one;
-    `container`, a name or id; `host`, everything. `record`: a folder for the recording, "last", or None for a temporary one.
-    `settings`: those of `Settings`. Raises UsageError for a setting that is not there or cannot be.
+    `container`, a name or id; `host`, everything. `record`: a folder for the recording, "last", or None for a temporary
+    one. `settings`: those of `Settings`. Raises UsageError for a setting that is not there or cannot be.
     """
     unknown = settings.keys() - set(Settings.__dataclass_fields__)
     if unknown:
