@@ -344,3 +344,16 @@ def can_connect(port: int) -> bool:
     except OSError:
         return False
     return True
+
+
+def test_the_command_connections_lists_what_is_open(
+    start_cli: StartCli, python_target: PythonTarget, tmp_path: Path
+) -> None:
+    with churn(python_target, 1, 3, tmp_path / "told") as (_, pids):
+        finished = start_cli("connections", "--pid", pids["client"], "--role", "client", "--format", "json").finish(30)
+        assert finished.code == 0
+        found = [json.loads(line) for line in finished.out.splitlines()]
+        assert {(row["pid"], row["remote_port"], row["bytes_sent"], row["state"]) for row in found} == {
+            (pids["client"], pids["port"], 6, "ESTABLISHED")
+        }
+        assert len(found) == 3
