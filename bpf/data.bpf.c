@@ -302,7 +302,7 @@ static __always_inline void capture(struct sock *sk, __u32 size, int flags, __u3
 	if (!scratch || !tcp)
 		return;
 	state = state_of(sk, tcp, pid_tgid >> 32);
-	if (!state)
+	if (!state || !is_port_wanted(state->local_port, state->remote_port))
 		return;
 	call = &scratch->call;
 	call->tgid = pid_tgid >> 32;

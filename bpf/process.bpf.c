@@ -188,18 +188,19 @@ int BPF_PROG(on_fork, struct task_struct *parent, struct task_struct *child)
 {
 	__u32 mode, tgid = child->tgid;
 
-	if (tgid == (__u32)parent->tgid)
-		return 0; /* a thread */
+	if (tgid == (__u32)parent->tgid || child->flags & PF_KTHREAD)
+		return 0; /* a thread, or the kernel's own */
 	mode = mode_of(parent->tgid);
 	if (mode == TRACE_SPAWNER)
 		mode = TRACE_PENDING;
-	else if (mode == TRACE_NONE && is_in_target(child))
-		mode = TRACE_ON;
+	else if (mode >= TRACE_ON || is_in_target(child))
+		mode = mode_by_filters(child);
 	if (mode == TRACE_NONE)
 		return 0;
 	if (!config_trace_all && bpf_map_update_elem(&traced, &tgid, &mode, BPF_ANY))
 		count_loss(LOSS_TABLE_FULL, 1);
-	emit_fork(parent, child);
+	if (mode != TRACE_MUTED)
+		emit_fork(parent, child);
 	return 0;
 }
 
@@ -209,8 +210,8 @@ int BPF_PROG(on_exec, struct task_struct *task, int old_pid, struct linux_binprm
 	__u32 mode, tgid = task->tgid;
 
 	mode = mode_of(tgid);
-	if (mode == TRACE_PENDING) {
-		mode = TRACE_ON;
+	if (mode == TRACE_PENDING || (mode != TRACE_NONE && has_filters())) {
+		mode = mode_by_filters(task);
 		bpf_map_update_elem(&traced, &tgid, &mode, BPF_EXIST);
 	}
 	if (mode == TRACE_ON)
@@ -227,22 +228,23 @@ int BPF_PROG(on_exit, struct task_struct *task)
 	if (!is_group_dead(ctx, task))
 		return 0;
 	mode = mode_of(tgid);
-	if (mode != TRACE_ON && mode != TRACE_PENDING)
+	if (mode == TRACE_NONE || mode == TRACE_SPAWNER)
 		return 0;
 	if (bpf_map_delete_elem(&traced, &tgid) && !config_trace_all)
 		return 0;
-	emit_exit(task);
+	if (mode != TRACE_MUTED)
+		emit_exit(task);
 	return 0;
 }
 
 /* A process that comes into a cgroup of the target is as one that was there before. */
 static void begin_moved(struct task_struct *task)
 {
-	__u32 tgid = task->tgid, mode = TRACE_ON;
+	__u32 tgid = task->tgid, mode = mode_by_filters(task);
 	struct exec_record *record;
 	__u64 sequence;
 
-	if (bpf_map_update_elem(&traced, &tgid, &mode, BPF_NOEXIST))
+	if (bpf_map_update_elem(&traced, &tgid, &mode, BPF_NOEXIST) || mode == TRACE_MUTED)
 		return;
 	record = reserve_record(RECORD_EXEC, sizeof(*record), tgid, tgid);
 	if (!record)

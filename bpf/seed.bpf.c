@@ -50,8 +50,8 @@ static __always_inline bool is_wanted(const struct task_struct *task)
 {
 	__u32 pid = pid_for_reader(task);
 
-	return bpf_map_lookup_elem(&target_pids, &pid) || is_traced(task->real_parent->tgid) ||
-	       is_in_target(task);
+	return bpf_map_lookup_elem(&target_pids, &pid) ||
+	       mode_of(task->real_parent->tgid) >= TRACE_ON || is_in_target(task);
 }
 
 /*
@@ -60,7 +60,7 @@ static __always_inline bool is_wanted(const struct task_struct *task)
  */
 static __always_inline bool begin_process(const struct task_struct *task)
 {
-	__u32 tgid = task->tgid, mode = TRACE_ON;
+	__u32 tgid = task->tgid, mode = mode_by_filters(task);
 	long status;
 
 	if (config_trace_all)
@@ -71,7 +71,9 @@ static __always_inline bool begin_process(const struct task_struct *task)
 			count_loss(LOSS_TABLE_FULL, 1);
 		return false;
 	}
-	return task->signal->live.counter || bpf_map_delete_elem(&traced, &tgid);
+	if (!task->signal->live.counter && !bpf_map_delete_elem(&traced, &tgid))
+		return false;
+	return mode != TRACE_MUTED;
 }
 
 static void seed_process(struct seq_file *seq, struct task_struct *task)
@@ -141,6 +143,8 @@ static __always_inline void write_connection(struct seq_file *seq, struct socket
 {
 	struct connection_record record;
 
+	if (!is_port_wanted(state->local_port, state->remote_port))
+		return;
 	fill_connection(&record, state, CONNECTION_SNAPSHOT, tcp_state);
 	fill_counters(&record, state, tcp);
 	record.slot = slot;
@@ -172,7 +176,7 @@ static void seed_listener(struct seq_file *seq, struct sock *sk, const struct tc
 		state->phase = PHASE_LISTENING;
 		keep_listener(state->network_namespace, state->local_port, tgid);
 	}
-	if (!(state->flags & CONNECTION_PREEXISTING))
+	if (!(state->flags & CONNECTION_PREEXISTING) || !is_port_wanted(state->local_port, 0))
 		return;
 	fill_connection(&record, state, CONNECTION_LISTEN, TCP_LISTEN);
 	record.backlog = sk->sk_max_ack_backlog;
@@ -253,7 +257,9 @@ static void write_open(struct seq_file *seq, struct sock *sk, const struct tcp_s
 	struct socket_state *state = bpf_sk_storage_get(&sockets, sk, NULL, 0);
 	struct connection_record record;
 
-	if (!state || state->phase != PHASE_CONNECTED || state->cookie != bpf_get_socket_cookie(sk))
+	if (!state || state->phase != PHASE_CONNECTED ||
+	    state->cookie != bpf_get_socket_cookie(sk) ||
+	    !is_port_wanted(state->local_port, state->remote_port))
 		return;
 	fill_connection(&record, state, CONNECTION_SNAPSHOT, sk->__sk_common.skc_state);
 	fill_counters(&record, state, tcp);

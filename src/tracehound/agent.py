@@ -17,7 +17,7 @@ import numpy as np
 
 from tracehound.batch import MERGE_LAG_NS, Batch, Merge, split
 from tracehound.btf import Layout, wire_layout
-from tracehound.config import MIB, Settings
+from tracehound.config import BY_ROW, IN_KERNEL, MIB, Filter, Settings
 from tracehound.errors import TargetError
 from tracehound.kernel.iterators import list_open, seed_all_processes, seed_processes, seed_sockets
 from tracehound.kernel.privileged import TRACE_NONE, CaptureOrderWords, LoadSettings, Privileged
@@ -40,6 +40,7 @@ FLUSH_NS: Final = 500_000_000  # rows older than 1 s are to be visible
 HOUSEKEEPING_NS: Final = 1_000_000_000
 SAME_START_NS: Final = 30_000_000  # /proc tells a start to 10 ms: farther off it is another process
 ENDED_S: Final = 0.1  # how often it is looked whether a target has ended
+ROOT_CGROUP: Final = 1  # its id: every process is in it or below
 FEATURES: Final = frozenset({"processes", "tcp", "requests"})
 ORPHANS_S: Final = 0.05  # after CMD ended its last sockets are still being torn down
 
@@ -57,6 +58,7 @@ class Line:
         self.enrichers = enrich.make_enrichers(protocols, redact=settings.redact)
         self.merge = Merge(self.layout)
         self.sinks = sinks
+        self._row_filters = [each for each in settings.filters if each.name in BY_ROW]
         self.events = 0
         self._damaged = 0
 
@@ -85,6 +87,8 @@ class Line:
         """Enrich, redact, hand to every sink."""
         for enricher in self.enrichers:
             tables = enricher.add(tables)
+        if self._row_filters and "requests" in tables:
+            tables = tables | {"requests": filtered(tables["requests"], self._row_filters)}
         public = {name: rows for name, rows in tables.items() if not name.startswith("fact_") and rows.num_rows}
         if public:
             for sink in self.sinks:
@@ -156,8 +160,9 @@ class Trace:
                 self.settings.lifecycle_ring_mib * MIB,
                 self.settings.btf,
                 self.features,
-                trace_all=self._found.is_host,
-                trace_cgroups=self._found.cgroup is not None,
+                trace_all=self._found.is_host and not self._is_by_cgroup(),
+                trace_cgroups=self._is_by_cgroup(),
+                filters=tuple((f.name, f.is_only, f.value) for f in self.settings.filters if f.name in IN_KERNEL),
                 network_namespaces=() if isinstance(self.target, Command) else self._found.networks,
             )
         )
@@ -184,12 +189,18 @@ class Trace:
             self._seed(self._kernel, self._line)
         self._thread.start()
 
+    def _is_by_cgroup(self) -> bool:
+        """Tell whether cgroups decide who is traced: of a host whose processes are filtered it is the root."""
+        names = {each.name for each in self.settings.filters}
+        return self._found.cgroup is not None or (self._found.is_host and bool(names & {"uid", "pid", "comm"}))
+
     def _seed(self, kernel: Privileged, line: Line) -> None:
         """Take in the target's processes and sockets: from here on the programs tell what happens to them."""
         kernel.add_target_pids(self._found.pids)
-        if self._found.cgroup_id is not None:
-            kernel.add_target_cgroup(self._found.cgroup_id)
-        raw = seed_all_processes(kernel) if self._found.is_host else seed_processes(kernel)
+        if self._is_by_cgroup():
+            kernel.add_target_cgroup(self._found.cgroup_id or ROOT_CGROUP)
+        is_all = self._found.is_host and not self._is_by_cgroup()
+        raw = seed_all_processes(kernel) if is_all else seed_processes(kernel)
         records = split(raw, self.layout).records.get("exec")
         if records is not None:
             self._check_pids(records.fixed)
@@ -204,6 +215,8 @@ class Trace:
         if self._is_in_initial_namespace:
             kernel_pids = {pid: pid for pid in processes["pid"].tolist()}
         for pid in self._found.pids if isinstance(self.target, Processes) else ():
+            if pid not in kernel_pids and self.settings.filters:
+                continue  # left out, but for its children
             if pid not in kernel_pids:
                 raise TargetError(f"process {pid} ended before it could be traced")
             if kernel_pids[pid] != pid:
@@ -403,6 +416,18 @@ class Trace:
         self._line.feed(split(self._facts.take(), self.layout))
         self._line.finish(now)
         self._line.flush()
+
+
+def filtered(rows: "pa.RecordBatch", filters: Sequence[Filter]) -> "pa.RecordBatch":
+    """Return the rows that pass: one of the wanted values of each name, none of the unwanted."""
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    for name, is_only in {(each.name, each.is_only) for each in filters}:
+        values = [each.value for each in filters if (each.name, each.is_only) == (name, is_only)]
+        hit = pc.is_in(rows[name], value_set=pa.array(values, rows.schema.field(name).type))
+        rows = rows.filter(hit if is_only else pc.invert(hit))
+    return rows
 
 
 def probe_rows(statuses: Sequence[ProgramStatus]) -> "pa.RecordBatch":

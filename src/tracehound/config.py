@@ -8,6 +8,22 @@ from tracehound.errors import UsageError
 MIB: Final = 1 << 20
 
 
+IN_KERNEL: Final = ("uid", "pid", "comm", "port")
+BY_ROW: Final = ("tid", "protocol")  # these leave out rows of requests
+
+
+@dataclass(frozen=True, slots=True)
+class Filter:
+    """Only what has this value, or nothing that has it; several of one name and sense are alternatives."""
+
+    name: str  # one of IN_KERNEL and BY_ROW
+    is_only: bool
+    value: int | str
+
+    def __str__(self) -> str:
+        return f"--{'only' if self.is_only else 'no'}-{self.name} {self.value}"
+
+
 @dataclass(frozen=True, slots=True)
 class Settings:
     """How to trace. Sizes are in MiB; rings must be powers of two; budgets are of user memory."""
@@ -20,6 +36,7 @@ class Settings:
     response_timeout_s: float = 300.0
     btf: str | None = None
     redact: bool = True
+    filters: tuple[Filter, ...] = ()
 
     def __post_init__(self) -> None:
         """Refuse what cannot be, naming the setting."""

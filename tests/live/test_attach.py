@@ -19,6 +19,7 @@ from tests.live.conftest import BpfObjects, Row, StartCli, existing, held_by, le
 import tracehound
 import tracehound.recording
 from tracehound import LiveTrace
+from tracehound.config import Filter
 from tracehound.errors import TargetError
 
 SHORT, STAYING = 2000, 20
@@ -357,3 +358,25 @@ def test_the_command_connections_lists_what_is_open(
             (pids["client"], pids["port"], 6, "ESTABLISHED")
         }
         assert len(found) == 3
+
+
+def test_filters_leave_out_ports_processes_and_names(python_target: PythonTarget, tmp_path: Path) -> None:
+    with churn(python_target, 50, 3, tmp_path / "told") as (process, pids):
+        wanted = [Filter("pid", True, pids["client"]), Filter("comm", False, "nothing-has-it")]
+        with (
+            tracehound.trace(pid=pids["client"], filters=tuple(wanted)) as one,
+            tracehound.trace(pid=pids["client"], filters=(Filter("port", True, 1),)) as none,
+            tracehound.trace(pid=pids["client"], filters=(Filter("port", False, 1),)) as all_of_it,
+            tracehound.trace(pid=pids["client"], filters=(Filter("uid", False, os.getuid()),)) as nobody,
+        ):
+            say(process)
+            assert line_of(process.stdout) == "done\n"
+            say(process)
+            for each in (one, none, all_of_it, nobody):
+                each.wait(20)
+        assert {row["pid"] for row in rows(one.connections)} == {pids["client"]}
+        assert Counter(row["event"] for row in rows(one.connections)) == {"open": 50, "close": 53, "snapshot": 3}
+        assert {row["pid"] for row in rows(one.processes)} == {pids["client"]}
+        assert not rows(none.connections) and not rows(none.listens) and len(rows(none.processes)) == 4
+        assert len(rows(all_of_it.connections)) == 2 * 106
+        assert not rows(nobody.connections) and not rows(nobody.processes)

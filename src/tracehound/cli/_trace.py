@@ -1,19 +1,21 @@
 """What the commands that trace share: their options, outputs, how a trace is stopped, and the summary."""
 
 import argparse
+import pwd
 import signal
 import sys
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from tracehound.cli._options import add_format
+from tracehound.cli._options import add_format, near
+from tracehound.errors import UsageError
 
 if TYPE_CHECKING:
     from tracehound.agent import Trace
-    from tracehound.config import Settings
+    from tracehound.config import Filter, Settings
     from tracehound.sinks import Sink, Source
     from tracehound.sinks.console import Ending, Summary
 
@@ -25,6 +27,17 @@ SETTINGS: Final = (  # name, type, what it says
     ("backlog-mib", int, "how much data may wait for decode before it is dropped and counted (default 64)"),
     ("response-timeout", float, "seconds after which a request counts as not answered (default 300)"),
 )
+
+
+FILTERS: Final = (  # name, what it says
+    ("uid", "processes of this user, a number or a name"),
+    ("pid", "this process, in the initial pid namespace"),
+    ("tid", "this thread"),
+    ("comm", "processes of this name, its first 15 bytes"),
+    ("port", "connections with this port at either end"),
+    ("protocol", "this protocol"),
+)
+TEXTS: Final = frozenset({"comm", "protocol"})
 
 
 def add_trace_arguments(parser: argparse.ArgumentParser) -> None:
@@ -39,6 +52,17 @@ def add_trace_arguments(parser: argparse.ArgumentParser) -> None:
         "--no-redact", action="store_true", help="keep secrets in the rows: query strings, passwords ..."
     )
     parser.add_argument("--btf", metavar="FILE", help="the kernel's BTF, if not the running kernel's own")
+    filters = parser.add_argument_group(
+        "filters",
+        "repeatable, values of one are alternatives; tid and protocol leave out requests only",
+    )
+    for name, text in FILTERS:
+        metavar = name.upper() if name in TEXTS else "N"
+        filters.add_argument(f"--only-{name}", action="append", metavar=metavar, help=f"only {text}")
+        filters.add_argument(f"--no-{name}", action="append", metavar=metavar, help=f"nothing of {text}")
+    filters.add_argument(
+        "--where", metavar="EXPR", help='rows shown as they end: "duration_ns > 50ms and status >= 500"'
+    )
     for name, kind, text in SETTINGS:
         parser.add_argument(f"--{name}", type=kind, metavar="N", help=text)
 
@@ -53,19 +77,53 @@ def settings_of(options: argparse.Namespace) -> "Settings":
         given["response_timeout_s"] = given.pop("response_timeout")
     if options.no_redact:
         print("tracehound: --no-redact: secrets will stand in the rows", file=sys.stderr)
-    return Settings(btf=options.btf, redact=not options.no_redact, **given)
+    filters = tuple(filters_of(options))
+    if filters:
+        print(f"tracehound: filters: {' '.join(map(str, filters))}", file=sys.stderr)
+    return Settings(btf=options.btf, redact=not options.no_redact, filters=filters, **given)
+
+
+def filters_of(options: argparse.Namespace) -> "Iterator[Filter]":
+    """Yield the filters that the options name; raises UsageError for a value that cannot be."""
+    from tracehound.config import Filter
+
+    for name, _ in FILTERS:
+        for sense in ("only", "no"):
+            for text in getattr(options, f"{sense}_{name}") or ():
+                yield Filter(name, sense == "only", _filter_value(f"--{sense}-{name}", name, text))
+
+
+def _filter_value(option: str, name: str, text: str) -> int | str:
+    if name == "comm":
+        return text
+    if name == "protocol":
+        from tracehound.protocols import load_protocols
+
+        known = [protocol.name for protocol in load_protocols()]
+        if text not in known:
+            raise UsageError(f"{option}: no protocol {text}{near(text, known)}")
+        return text
+    if name == "uid" and not text.isdecimal():
+        with suppress(KeyError):
+            return pwd.getpwnam(text).pw_uid
+        raise UsageError(f"{option}: no such user: {text}")
+    if not text.isdecimal() or int(text) >= (1 << 16 if name == "port" else 1 << 32):
+        raise UsageError(f"{option} takes a number, not {text}")
+    return int(text)
 
 
 def open_sinks(options: argparse.Namespace, trace: "Trace") -> tuple[list["Sink"], str | None]:
     """Open the outputs; return them and what the recording is called, None if none is kept."""
     from tracehound.agent import recording_source
     from tracehound.recording import new_state_recording
-    from tracehound.sinks import kind
+    from tracehound.sinks import WhereSink, kind, where_rows
 
     source: Source = recording_source(trace.target)
     sinks: list[Sink] = []
+    where = where_rows(options.where, source.schemas) if options.where else None
     if options.output:
-        sinks.append(kind("jsonl" if options.format == "json" else "console").open(options.output, source))
+        live = kind("jsonl" if options.format == "json" else "console").open(options.output, source)
+        sinks.append(live if where is None else WhereSink(live, where))
     if options.record:
         sinks.append(kind("parquet").open(options.record, source))
         return sinks, str(Path(options.record))

@@ -24,6 +24,8 @@ TRACE_PENDING: Final = 2
 TRACE_ON: Final = 3
 ORDER: Final = struct.Struct("<QQII")  # struct capture_order: skip_until[2], capture_class, reserved
 EPOCHS: Final = 1024
+FILTER: Final = struct.Struct("<III16s")  # struct filter_key: kind, is_only, number, comm
+FILTER_KINDS: Final = {"uid": 0, "pid": 1, "comm": 2, "port": 3}  # enum filter_kind
 KERNEL_BTF: Final = "/sys/kernel/btf/vmlinux"
 
 
@@ -36,6 +38,7 @@ class LoadSettings(NamedTuple):
     features: frozenset[str] = frozenset({"processes", "tcp", "requests"})
     trace_all: bool = False
     trace_cgroups: bool = False
+    filters: tuple[tuple[str, bool, int | str], ...] = ()  # (uid, pid, comm or port; only that, else not that; value)
     network_namespaces: tuple[str, ...] = ()  # whose listeners are to be known before data is captured, as paths
 
 
@@ -75,10 +78,13 @@ class Privileged:
                 "config_own_tgid": os.getpid(),
                 "config_trace_all": settings.trace_all,
                 "config_trace_cgroups": settings.trace_cgroups,
+                "config_filters_only": filter_mask(settings.filters, True),
+                "config_filters_no": filter_mask(settings.filters, False),
             },
             "sizes": {"data": settings.ring_bytes, "lifecycle": settings.lifecycle_ring_bytes},
             "btf_path": settings.btf_path,
         }
+        filtered = False
         for name in OBJECTS:
             wanted = [p for p in PROGRAMS if p.object == name and p.feature in settings.features]
             if not wanted:
@@ -98,10 +104,18 @@ class Privileged:
                 if reason is None and program.point not in RUN_ON_DEMAND:
                     reason = self._attach(loaded, program.name)
                 self.statuses.append(ProgramStatus(program, reason is None, reason))
+            if "filters" in self.maps and not filtered:
+                filtered = True
+                self._write_filters(settings.filters)
             if name == "seed":
                 find_listeners(self, settings.network_namespaces)
         if not any(status.attached for status in self.statuses):
             raise LoadError(f"no BPF program could be attached; the first: {self.statuses[0].reason}")
+
+    def _write_filters(self, filters: Iterable[tuple[str, bool, int | str]]) -> None:
+        for kind, is_only, value in filters:
+            number, comm = (0, value.encode()[:15]) if isinstance(value, str) else (value, b"")
+            self._update("filters", FILTER.pack(FILTER_KINDS[kind], is_only, number, comm), struct.pack("<I", 1))
 
     @staticmethod
     def _attach(loaded: BpfObject, program: str) -> str | None:
@@ -240,6 +254,11 @@ class Privileged:
 
     def __exit__(self, *_: object) -> None:
         self.close()
+
+
+def filter_mask(filters: Iterable[tuple[str, bool, int | str]], is_only: bool) -> int:
+    """Return the bits of the kinds that have a filter of that sense."""
+    return sum({1 << FILTER_KINDS[kind] for kind, sense, _ in filters if sense == is_only})
 
 
 def check_btf(path: str | None) -> None:
