@@ -6,10 +6,13 @@ import signal
 import socket
 import subprocess
 import sys
+import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
+from itertools import count
 from pathlib import Path
 from typing import IO, Any
 
@@ -68,6 +71,11 @@ def end_of(trace: LiveTrace, process: "subprocess.Popen[str]") -> None:
     say(process)
     trace.wait(20)
     assert trace.has_ended
+
+
+def wait_for_rows(record: Path) -> None:
+    """Wait until a command line has attached: the first row is of the process that was there before."""
+    wait_for(lambda: list(record.glob("processes/*")), 30, "the attach")
 
 
 def by_connection(found: list[Row]) -> dict[int, list[str]]:
@@ -263,11 +271,10 @@ def test_a_hundred_rounds_leave_nothing(python_target: PythonTarget, tmp_path: P
         assert process.poll() is None, "the target was harmed"
 
 
-def test_a_pid_that_vanishes_is_one_line(start_cli: StartCli) -> None:
+def test_a_pid_that_vanishes_is_one_line(start_cli: StartCli, tmp_path: Path) -> None:
     with subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE, text=True) as process:
-        running = start_cli("attach", "--pid", process.pid, "--no-record")
-        wait_for(lambda: held_by(running.pid).prog_id, 30, "the attach")
-        time.sleep(1)
+        running = start_cli("attach", "--pid", process.pid, "--record", tmp_path / "record")
+        wait_for_rows(tmp_path / "record")
         process.communicate("\n")
     finished = running.finish(30)
     assert finished.code == 0
@@ -283,9 +290,8 @@ def test_ctrl_c_ends_in_order_with_the_summary(
     start_cli: StartCli, python_target: PythonTarget, tmp_path: Path
 ) -> None:
     with churn(python_target, 10, 2, tmp_path / "told") as (process, pids):
-        running = start_cli("attach", "--pid", pids["client"], "--no-record")
-        wait_for(lambda: held_by(running.pid).prog_id, 30, "the attach")
-        time.sleep(1)
+        running = start_cli("attach", "--pid", pids["client"], "--record", tmp_path / "record")
+        wait_for_rows(tmp_path / "record")
         say(process)
         assert line_of(process.stdout) == "done\n"
         os.kill(running.pid, signal.SIGINT)
@@ -301,8 +307,7 @@ def test_attach_to_nginx_shows_its_requests(start_cli: StartCli, tmp_path: Path)
         kept.sendall(b"GET /before HTTP/1.1\r\nHost: x\r\n\r\n")
         assert kept.recv(4096).startswith(b"HTTP/1.1 404")
         running = start_cli("attach", "--pid", pid, "--record", tmp_path / "record", "--duration", 4)
-        wait_for(lambda: held_by(running.pid).prog_id, 30, "the attach")
-        time.sleep(1)
+        wait_for_rows(tmp_path / "record")
         kept.sendall(b"GET /again HTTP/1.1\r\nHost: x\r\n\r\n")
         assert kept.recv(4096).startswith(b"HTTP/1.1 404")
         for number in range(20):
@@ -320,6 +325,49 @@ def test_attach_to_nginx_shows_its_requests(start_cli: StartCli, tmp_path: Path)
     assert {row["role"] for row in found} == {"server"}
 
 
+def test_attach_to_nginx_under_load_misses_no_request(tmp_path: Path) -> None:
+    def call(number: int) -> tuple[str, int, int]:
+        """Make one connection with one request; returns its path, its port, and when it began."""
+        began_ns = time.monotonic_ns()
+        with socket.create_connection(("127.0.0.1", port), 20) as one:
+            one.sendall(f"GET /{number} HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n".encode())
+            head = one.recv(4096)
+            assert head.startswith(b"HTTP/1.1 404")
+            while one.recv(4096):
+                pass
+            return f"/{number}", one.getsockname()[1], began_ns
+
+    def load(numbers: Iterator[int], told: list[tuple[str, int, int]], stop: threading.Event) -> None:
+        while not stop.is_set():
+            told.append(call(next(numbers)))
+
+    told, numbers, stop = list[tuple[str, int, int]](), count(), threading.Event()
+    with nginx(tmp_path) as (pid, port), ThreadPoolExecutor(4) as threads:
+        running = [threads.submit(load, numbers, told, stop) for _ in range(4)]
+        try:
+            wait_for(lambda: len(told) > 100, 30, "the load")
+            with tracehound.trace(pid=pid) as trace:
+                attached_ns, before = time.monotonic_ns(), len(told)
+                wait_for(lambda: len(told) > before + SHORT, 60, "the load")
+                stop.set()
+                for each in running:
+                    each.result(20)
+                time.sleep(0.3)
+        finally:
+            stop.set()
+    assert rows(trace.losses) == []
+    after = {path: port for path, port, began_ns in told if began_ns > attached_ns}
+    assert len(after) >= SHORT - 4
+    seen = Counter(row["resource"] for row in rows(trace.requests))
+    assert {seen[path] for path in after} == {1}, [path for path in after if seen[path] != 1]
+    assert seen.keys() <= {path for path, _, _ in told} and set(seen.values()) == {1}
+    every = Counter((row["connection"], row["event"]) for row in rows(trace.connections))
+    assert set(every.values()) == {1}
+    accepted = Counter(row["remote_port"] for row in rows(trace.connections) if row["event"] == "accept")
+    closed = Counter(row["remote_port"] for row in rows(trace.connections) if row["event"] == "close")
+    assert not Counter(after.values()) - accepted and not Counter(after.values()) - closed
+
+
 @contextmanager
 def nginx(folder: Path) -> Iterator[tuple[int, int]]:
     """Run nginx with two workers; gives its pid and port."""
@@ -328,7 +376,7 @@ def nginx(folder: Path) -> Iterator[tuple[int, int]]:
     config = folder / "nginx.conf"
     config.write_text(
         f"daemon off; worker_processes 2; pid {folder}/pid; error_log {folder}/error;\n"
-        f"events {{}} http {{ access_log off; server {{ listen 127.0.0.1:{port}; root {folder}/none; }} }}\n"
+        f"events {{}} http {{ access_log off; server {{ listen 127.0.0.1:{port}; location / {{ return 404; }} }} }}\n"
     )
     with subprocess.Popen(["nginx", "-c", str(config), "-e", f"{folder}/error"]) as process:
         try:
