@@ -4,6 +4,7 @@
 #include "filter.h"
 #include "path.h"
 #include "ring.h"
+#include "task.h"
 
 enum {
 	ARGV_SIZE_MAX = 4096,
@@ -23,24 +24,6 @@ struct {
 	__uint(key_size, sizeof(__u32));
 	__uint(value_size, sizeof(struct exec_scratch) + EXEC_DATA_SIZE);
 } scratch_exec SEC(".maps");
-
-static __always_inline __u64 cgroup_id_of(const struct task_struct *task)
-{
-	return task->cgroups->dfl_cgrp->kn->id;
-}
-
-/* The pid in the task's own pid namespace. */
-static __always_inline __u32 ns_pid_of(const struct task_struct *task)
-{
-	const struct pid *pid = task->group_leader->thread_pid;
-	__u32 number = 0, level = pid->level;
-
-	bpf_probe_read_kernel(&number, sizeof(number),
-			      (const __u8 *)pid + bpf_core_field_offset(struct pid, numbers) +
-				      level * bpf_core_type_size(struct upid) +
-				      bpf_core_field_offset(struct upid, nr));
-	return number;
-}
 
 static void emit_fork(struct task_struct *parent, struct task_struct *child)
 {
@@ -146,16 +129,19 @@ int BPF_PROG(on_fork, struct task_struct *parent, struct task_struct *child)
 {
 	__u32 mode, tgid = child->tgid;
 
-	if (tgid == (__u32)parent->tgid)
-		return 0; /* a thread */
+	if (tgid == (__u32)parent->tgid || child->flags & PF_KTHREAD)
+		return 0; /* a thread, or the kernel's own */
 	mode = mode_of(parent->tgid);
-	if (mode == TRACE_NONE)
-		return 0;
 	if (mode == TRACE_SPAWNER)
 		mode = TRACE_PENDING;
+	else if (mode >= TRACE_ON || is_in_target(child))
+		mode = mode_by_filters(child);
+	if (mode == TRACE_NONE)
+		return 0;
 	if (!config_trace_all && bpf_map_update_elem(&traced, &tgid, &mode, BPF_ANY))
 		count_loss(LOSS_TABLE_FULL, 1);
-	emit_fork(parent, child);
+	if (mode != TRACE_MUTED)
+		emit_fork(parent, child);
 	return 0;
 }
 
@@ -165,8 +151,8 @@ int BPF_PROG(on_exec, struct task_struct *task, int old_pid, struct linux_binprm
 	__u32 mode, tgid = task->tgid;
 
 	mode = mode_of(tgid);
-	if (mode == TRACE_PENDING) {
-		mode = TRACE_ON;
+	if (mode == TRACE_PENDING || (mode != TRACE_NONE && has_filters())) {
+		mode = mode_by_filters(task);
 		bpf_map_update_elem(&traced, &tgid, &mode, BPF_EXIST);
 	}
 	if (mode == TRACE_ON)
@@ -183,11 +169,38 @@ int BPF_PROG(on_exit, struct task_struct *task)
 	if (!is_group_dead(ctx, task))
 		return 0;
 	mode = mode_of(tgid);
-	if (mode != TRACE_ON && mode != TRACE_PENDING)
+	if (mode == TRACE_NONE || mode == TRACE_SPAWNER)
 		return 0;
 	if (bpf_map_delete_elem(&traced, &tgid) && !config_trace_all)
 		return 0;
-	emit_exit(task);
+	if (mode != TRACE_MUTED)
+		emit_exit(task);
+	return 0;
+}
+
+/* A process that comes into a cgroup of the target is as one that was there before. */
+static void begin_moved(struct task_struct *task)
+{
+	__u32 tgid = task->tgid, mode = mode_by_filters(task);
+	struct exec_record *record;
+	__u64 sequence;
+
+	if (bpf_map_update_elem(&traced, &tgid, &mode, BPF_NOEXIST) || mode == TRACE_MUTED)
+		return;
+	record = reserve_record(RECORD_EXEC, sizeof(*record), tgid, tgid);
+	if (!record)
+		return;
+	sequence = record->header.ring_seq;
+	fill_preexisting(record, task);
+	record->header.ring_seq = sequence;
+	submit_record(record, sequence, sizeof(*record));
+}
+
+SEC("tp_btf/cgroup_attach_task")
+int BPF_PROG(on_move, struct cgroup *destination, const char *path, struct task_struct *task)
+{
+	if (task->pid == task->tgid && is_in_target(task))
+		begin_moved(task);
 	return 0;
 }
 

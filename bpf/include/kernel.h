@@ -53,7 +53,13 @@ struct kernfs_node {
 	__u64 id;
 };
 
+struct cgroup_subsys_state {
+	struct cgroup *cgroup;
+	struct cgroup_subsys_state *parent;
+};
+
 struct cgroup {
+	struct cgroup_subsys_state self;
 	struct kernfs_node *kn;
 };
 
@@ -180,6 +186,7 @@ struct sock_common {
 
 struct socket {
 	struct file *file;
+	struct sock *sk;
 };
 
 struct sock {
@@ -286,6 +293,34 @@ struct tcp_skb_cb {
 	__u32 seq;
 };
 
+/* ---- iterators ---------------------------------------------------------- */
+
+struct seq_file {
+	unsigned long size;
+	unsigned long count;
+};
+
+struct bpf_iter_meta {
+	struct seq_file *seq;
+};
+
+struct bpf_iter__task {
+	struct bpf_iter_meta *meta;
+	struct task_struct *task;
+};
+
+struct bpf_iter__task_file {
+	struct bpf_iter_meta *meta;
+	struct task_struct *task;
+	__u32 fd;
+	struct file *file;
+};
+
+struct bpf_iter__tcp {
+	struct bpf_iter_meta *meta;
+	struct sock_common *sk_common;
+};
+
 #if defined(__TARGET_ARCH_x86)
 struct pt_regs {
 	unsigned long di;
@@ -348,6 +383,8 @@ enum {
 	MSG_PEEK = 2,
 	MSG_TRUNC = 0x20,
 	MSG_WAITALL = 0x100,
+	E2BIG = 7,
+	EEXIST = 17,
 	EPIPE = 32,
 	ENOSYS = 38,
 	ECONNRESET = 104,
@@ -356,6 +393,7 @@ enum {
 enum {
 	PF_IO_WORKER = 0x10,
 	PF_USER_WORKER = 0x4000,
+	PF_KTHREAD = 0x200000,
 	SIGNAL_GROUP_EXIT = 4,
 	SIGKILL = 9,
 };

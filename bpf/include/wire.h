@@ -41,6 +41,9 @@ enum record_kind {
 	RECORD_FACT_LOSS = RING_FACT << 8 | 8,
 };
 
+/* ring_seq of a record that came by an iterator and not through a ring: it cannot be lost. */
+#define RING_SEQ_NONE (~0ULL)
+
 struct record_header {
 	__u64 time_ns; /* CLOCK_MONOTONIC */
 	__u32 pid;  /* thread group in the initial pid namespace, the owner's if the kernel acted */
@@ -48,7 +51,8 @@ struct record_header {
 	__u32 size; /* of the whole record, tail included, before rounding up to 8 */
 	__u16 kind; /* enum record_kind */
 	__u16 cpu;
-	__u64 ring_seq; /* reservations of this (ring, cpu), failed ones too; from 0 */
+	__u64 ring_seq; /* reservations of this (ring, cpu), failed ones too; from 0; or
+			   RING_SEQ_NONE */
 };
 
 /* ---- processes ---------------------------------------------------------- */
@@ -67,6 +71,7 @@ struct fork_record {
 enum exec_flag {
 	EXEC_EXE_TRUNCATED = 1,
 	EXEC_ARGV_TRUNCATED = 2,
+	EXEC_PREEXISTING = 4, /* no exec: the process was there before it was traced */
 };
 
 struct exec_record {
@@ -158,7 +163,7 @@ struct connection_record {
 	__u8 role;	/* enum connection_role */
 	__u8 state;	/* TCP state when written */
 	__u16 flags;	/* enum connection_flag */
-	__u32 reserved;
+	__u32 slot;	/* fd + 1 of a socket that was there before; 0: not known */
 };
 
 /* What only unix sockets have; just before the record of the connection's beginning. */

@@ -9,6 +9,22 @@ MIB: Final = 1 << 20
 LONGEST_TIMEOUT_S: Final = 1e9  # as nanoseconds an int64 holds it beside any clock
 
 
+IN_KERNEL: Final = ("uid", "pid", "comm", "port")
+BY_ROW: Final = ("tid", "protocol")  # these leave out rows of requests
+
+
+@dataclass(frozen=True, slots=True)
+class Filter:
+    """Only what has this value, or nothing that has it; several of one name and sense are alternatives."""
+
+    name: str  # one of IN_KERNEL and BY_ROW
+    is_only: bool
+    value: int | str
+
+    def __str__(self) -> str:
+        return f"--{'only' if self.is_only else 'no'}-{self.name} {self.value}"
+
+
 @dataclass(frozen=True, slots=True)
 class Settings:
     """How to trace. Sizes are in MiB; rings must be powers of two; budgets are of user memory.
@@ -27,6 +43,7 @@ class Settings:
     nat: bool | None = None  # addresses after NAT; None: where this network namespace has rules of it
     btf: str | None = None
     redact: bool = True
+    filters: tuple[Filter, ...] = ()
 
     def __post_init__(self) -> None:
         """Refuse what cannot be, naming the setting."""

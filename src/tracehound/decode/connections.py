@@ -326,7 +326,7 @@ class Connections:
             written_ns=time_ns + self._close_wait_ns * (event == self._close),
             pid=np.where(called, tracks["pid"], records["pid"]),
             tid=tid,
-            fd=np.where(tracks["call_ns"] != _NEVER, tracks["fd"], -1),
+            fd=np.where(tracks["call_ns"] != _NEVER, tracks["fd"], records["slot"].astype(np.int64) - 1),
             generation=np.where(tracks["call_ns"] != _NEVER, tracks["generation"], -1),
             preexisting=tracks["event"] == 0,
             counted=np.ones(len(tracks), bool),
