@@ -14,6 +14,8 @@ static void emit_connection(const struct socket_state *state, __u8 event, __u8 t
 {
 	struct connection_record *record;
 
+	if (!is_port_wanted(state->local_port, state->remote_port))
+		return;
 	record = reserve_record(RECORD_CONNECTION, sizeof(*record), state->owner, tid);
 	if (!record)
 		return;
@@ -48,7 +50,7 @@ static void emit_connection(const struct socket_state *state, __u8 event, __u8 t
 	record->role = state->role;
 	record->state = tcp_state;
 	record->flags = state->flags;
-	record->reserved = 0;
+	record->slot = 0;
 	submit_record(record, record->header.ring_seq, sizeof(*record));
 }
 
@@ -251,7 +253,8 @@ int BPF_PROG(on_retransmit, struct sock *sk, struct sk_buff *skb)
 {
 	struct socket_state *state = bpf_sk_storage_get(&sockets, sk, NULL, 0);
 
-	if (state && state->phase != PHASE_LISTENING)
+	if (state && state->phase != PHASE_LISTENING &&
+	    is_port_wanted(state->local_port, state->remote_port))
 		emit_retransmit(state, sk, skb);
 	return 0;
 }

@@ -206,7 +206,7 @@ static __always_inline void capture_tcp(struct scratch *scratch, struct sock *sk
 	if (!tcp)
 		return;
 	state = state_of(sk, tcp, call->tgid);
-	if (!state)
+	if (!state || !is_port_wanted(state->local_port, state->remote_port))
 		return;
 	fill_call(call, sk, state, tcp, flags, direction);
 	if (choose_class(call, state, direction))

@@ -2,21 +2,19 @@
 /* Processes: fork, exec and exit of those traced; keeps the set of traced processes. */
 #include "compat.h"
 #include "filter.h"
+#include "path.h"
 #include "ring.h"
+#include "task.h"
 
 enum {
-	PATH_PARTS_MAX = 32,
-	PATH_STEPS_MAX = 2 * PATH_PARTS_MAX, /* a mount point is a step, not a part */
-	PATH_SIZE_MAX = 4096,
-	NAME_SIZE_MAX = 256,
 	ARGV_SIZE_MAX = 4096,
 	PAGE_SIZE_MIN = 4096,
 	EXEC_DATA_SIZE = PATH_SIZE_MAX + ARGV_SIZE_MAX,
 };
 
 struct exec_scratch {
-	const unsigned char *parts[PATH_PARTS_MAX]; /* names, the last one first */
-	struct exec_record record;		    /* its data: EXEC_DATA_SIZE bytes */
+	struct path_walk path;
+	struct exec_record record; /* its data: EXEC_DATA_SIZE bytes */
 };
 
 /* One for one program: two programs may nest on a CPU, one with itself may not. */
@@ -26,34 +24,6 @@ struct {
 	__uint(key_size, sizeof(__u32));
 	__uint(value_size, sizeof(struct exec_scratch) + EXEC_DATA_SIZE);
 } scratch_exec SEC(".maps");
-
-struct path_walk {
-	struct exec_scratch *scratch;
-	struct dentry *dentry;
-	struct mount *mount;
-	__u32 parts;
-	__u32 size;
-	__u32 complete;
-	__u32 reserved;
-};
-
-static __always_inline __u64 cgroup_id_of(const struct task_struct *task)
-{
-	return task->cgroups->dfl_cgrp->kn->id;
-}
-
-/* The pid in the task's own pid namespace. */
-static __always_inline __u32 ns_pid_of(const struct task_struct *task)
-{
-	const struct pid *pid = task->group_leader->thread_pid;
-	__u32 number = 0, level = pid->level;
-
-	bpf_probe_read_kernel(&number, sizeof(number),
-			      (const __u8 *)pid + bpf_core_field_offset(struct pid, numbers) +
-				      level * bpf_core_type_size(struct upid) +
-				      bpf_core_field_offset(struct upid, nr));
-	return number;
-}
 
 static void emit_fork(struct task_struct *parent, struct task_struct *child)
 {
@@ -72,60 +42,14 @@ static void emit_fork(struct task_struct *parent, struct task_struct *child)
 	submit_record(record, record->header.ring_seq, sizeof(*record));
 }
 
-/* One step from a file towards the root: keep a name, or cross a mount point. 1 ends the walk. */
-static long walk_step(__u32 step, struct path_walk *walk)
-{
-	struct dentry *dentry = walk->dentry, *parent;
-	struct mount *mount = walk->mount;
-
-	if (dentry == BPF_CORE_READ(mount, mnt.mnt_root)) {
-		walk->mount = BPF_CORE_READ(mount, mnt_parent);
-		walk->dentry = BPF_CORE_READ(mount, mnt_mountpoint);
-		walk->complete = walk->mount == mount;
-		return walk->complete;
-	}
-	if (walk->parts >= PATH_PARTS_MAX)
-		return 1;
-	walk->scratch->parts[walk->parts++] = BPF_CORE_READ(dentry, d_name.name);
-	parent = BPF_CORE_READ(dentry, d_parent);
-	walk->dentry = parent;
-	walk->complete = parent == dentry; /* of no file system: memfd */
-	return walk->complete;
-}
-
-static long append_part(__u32 index, struct path_walk *walk)
-{
-	__u32 part = walk->parts - 1 - index, size = walk->size;
-	long length;
-
-	if (part >= PATH_PARTS_MAX || size > PATH_SIZE_MAX - NAME_SIZE_MAX - 1) {
-		walk->complete = 0;
-		return 1;
-	}
-	walk->scratch->record.data[size] = '/';
-	length = bpf_probe_read_kernel_str(walk->scratch->record.data + size + 1, NAME_SIZE_MAX,
-					   walk->scratch->parts[part]);
-	if (length < 1)
-		length = 1;
-	walk->size = size + length; /* the slash instead of the NUL */
-	return 0;
-}
-
 /* Write the path of the program's file at scratch->record.data; returns its size, without a NUL. */
 static __u32 read_exe(struct exec_scratch *scratch, struct task_struct *task,
 		      struct linux_binprm *program)
 {
-	struct file *file = task->mm->exe_file;
-	struct path_walk walk = {.scratch = scratch, .dentry = BPF_CORE_READ(file, f_path.dentry)};
-	struct vfsmount *mount = BPF_CORE_READ(file, f_path.mnt);
 	long length;
 
-	walk.mount = (void *)mount - bpf_core_field_offset(struct mount, mnt);
-	bpf_loop(PATH_STEPS_MAX, walk_step, &walk, 0);
-	if (walk.complete)
-		bpf_loop(walk.parts, append_part, &walk, 0);
-	if (walk.complete)
-		return walk.size;
+	if (read_path(&scratch->path, &task->mm->exe_file->f_path))
+		return copy_path(&scratch->path, scratch->record.data);
 	scratch->record.flags |= EXEC_EXE_TRUNCATED;
 	length = bpf_probe_read_kernel_str(scratch->record.data, PATH_SIZE_MAX, program->filename);
 	return length > 0 ? length - 1 : 0;
@@ -205,16 +129,19 @@ int BPF_PROG(on_fork, struct task_struct *parent, struct task_struct *child)
 {
 	__u32 mode, tgid = child->tgid;
 
-	if (tgid == (__u32)parent->tgid)
-		return 0; /* a thread */
+	if (tgid == (__u32)parent->tgid || child->flags & PF_KTHREAD)
+		return 0; /* a thread, or the kernel's own */
 	mode = mode_of(parent->tgid);
-	if (mode == TRACE_NONE)
-		return 0;
 	if (mode == TRACE_SPAWNER)
 		mode = TRACE_PENDING;
+	else if (mode >= TRACE_ON || is_in_target(child))
+		mode = mode_by_filters(child);
+	if (mode == TRACE_NONE)
+		return 0;
 	if (!config_trace_all && bpf_map_update_elem(&traced, &tgid, &mode, BPF_ANY))
 		count_loss(LOSS_TABLE_FULL, 1);
-	emit_fork(parent, child);
+	if (mode != TRACE_MUTED)
+		emit_fork(parent, child);
 	return 0;
 }
 
@@ -224,8 +151,8 @@ int BPF_PROG(on_exec, struct task_struct *task, int old_pid, struct linux_binprm
 	__u32 mode, tgid = task->tgid;
 
 	mode = mode_of(tgid);
-	if (mode == TRACE_PENDING) {
-		mode = TRACE_ON;
+	if (mode == TRACE_PENDING || (mode != TRACE_NONE && has_filters())) {
+		mode = mode_by_filters(task);
 		bpf_map_update_elem(&traced, &tgid, &mode, BPF_EXIST);
 	}
 	if (mode == TRACE_ON)
@@ -242,11 +169,38 @@ int BPF_PROG(on_exit, struct task_struct *task)
 	if (!is_group_dead(ctx, task))
 		return 0;
 	mode = mode_of(tgid);
-	if (mode != TRACE_ON && mode != TRACE_PENDING)
+	if (mode == TRACE_NONE || mode == TRACE_SPAWNER)
 		return 0;
 	if (bpf_map_delete_elem(&traced, &tgid) && !config_trace_all)
 		return 0;
-	emit_exit(task);
+	if (mode != TRACE_MUTED)
+		emit_exit(task);
+	return 0;
+}
+
+/* A process that comes into a cgroup of the target is as one that was there before. */
+static void begin_moved(struct task_struct *task)
+{
+	__u32 tgid = task->tgid, mode = mode_by_filters(task);
+	struct exec_record *record;
+	__u64 sequence;
+
+	if (bpf_map_update_elem(&traced, &tgid, &mode, BPF_NOEXIST) || mode == TRACE_MUTED)
+		return;
+	record = reserve_record(RECORD_EXEC, sizeof(*record), tgid, tgid);
+	if (!record)
+		return;
+	sequence = record->header.ring_seq;
+	fill_preexisting(record, task);
+	record->header.ring_seq = sequence;
+	submit_record(record, sequence, sizeof(*record));
+}
+
+SEC("tp_btf/cgroup_attach_task")
+int BPF_PROG(on_move, struct cgroup *destination, const char *path, struct task_struct *task)
+{
+	if (task->pid == task->tgid && is_in_target(task))
+		begin_moved(task);
 	return 0;
 }
 

@@ -38,17 +38,23 @@ enum { TASK_STATUS_COMPAT = 2 };
 enum syscall_number {
 	SYSCALL_READ = 0,
 	SYSCALL_WRITE = 1,
+	SYSCALL_OPEN = 2,
+	SYSCALL_CLOSE = 3,
 	SYSCALL_PREAD64 = 17,
 	SYSCALL_PWRITE64 = 18,
 	SYSCALL_READV = 19,
 	SYSCALL_WRITEV = 20,
+	SYSCALL_DUP2 = 33,
 	SYSCALL_SENDFILE = 40,
 	SYSCALL_SENDTO = 44,
 	SYSCALL_RECVFROM = 45,
 	SYSCALL_SENDMSG = 46,
 	SYSCALL_RECVMSG = 47,
 	SYSCALL_GETSOCKOPT = 55,
+	SYSCALL_CREAT = 85,
+	SYSCALL_OPENAT = 257,
 	SYSCALL_SPLICE = 275,
+	SYSCALL_DUP3 = 292,
 	SYSCALL_PREADV = 295,
 	SYSCALL_PWRITEV = 296,
 	SYSCALL_RECVMMSG = 299,
@@ -56,6 +62,8 @@ enum syscall_number {
 	SYSCALL_PREADV2 = 327,
 	SYSCALL_PWRITEV2 = 328,
 	SYSCALL_IO_URING_ENTER = 426,
+	SYSCALL_CLOSE_RANGE = 436,
+	SYSCALL_OPENAT2 = 437,
 };
 
 /* The call is one of the 32-bit table: numbers and structs differ. */
@@ -76,11 +84,22 @@ static __always_inline bool is_in_call(const struct pt_regs *regs)
 	return (long)regs->ax == -ENOSYS;
 }
 
+#define SYSCALL_FOURTH(regs) ((regs)->r10)
+
+/* Flags of open(2) as asm-generic has them. */
+static __always_inline __u32 generic_open_flags(__u32 flags)
+{
+	return flags;
+}
+
 #elif defined(__TARGET_ARCH_arm64)
 
 enum { THREAD_FLAG_32BIT = 1 << 22 };
 
 enum syscall_number {
+	SYSCALL_DUP3 = 24,
+	SYSCALL_OPENAT = 56,
+	SYSCALL_CLOSE = 57,
 	SYSCALL_READ = 63,
 	SYSCALL_WRITE = 64,
 	SYSCALL_READV = 65,
@@ -101,6 +120,11 @@ enum syscall_number {
 	SYSCALL_PREADV2 = 286,
 	SYSCALL_PWRITEV2 = 287,
 	SYSCALL_IO_URING_ENTER = 426,
+	SYSCALL_CLOSE_RANGE = 436,
+	SYSCALL_OPENAT2 = 437,
+	SYSCALL_OPEN = 1 << 30, /* not there; the same of the next */
+	SYSCALL_CREAT,
+	SYSCALL_DUP2,
 };
 
 /* The call is one of the 32-bit table: numbers and structs differ. */
@@ -120,6 +144,15 @@ static __always_inline bool is_compat_task(const struct task_struct *task)
 static __always_inline bool is_in_call(const struct pt_regs *regs)
 {
 	return true;
+}
+
+#define SYSCALL_FOURTH(regs) ((regs)->regs[3])
+
+/* Flags of open(2) as asm-generic has them: O_DIRECTORY and O_NOFOLLOW, O_DIRECT and O_LARGEFILE.
+ */
+static __always_inline __u32 generic_open_flags(__u32 flags)
+{
+	return (flags & ~0x3c000u) | (flags & 0xc000) << 2 | (flags & 0x30000) >> 2;
 }
 
 #endif

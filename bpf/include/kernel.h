@@ -24,6 +24,10 @@ typedef struct {
 } atomic_t;
 
 typedef struct {
+	__s64 counter;
+} atomic64_t;
+
+typedef struct {
 	unsigned int val;
 } kuid_t;
 
@@ -49,7 +53,13 @@ struct kernfs_node {
 	__u64 id;
 };
 
+struct cgroup_subsys_state {
+	struct cgroup *cgroup;
+	struct cgroup_subsys_state *parent;
+};
+
 struct cgroup {
+	struct cgroup_subsys_state self;
 	struct kernfs_node *kn;
 };
 
@@ -83,6 +93,8 @@ struct task_struct {
 	struct task_struct *group_leader;
 	struct pid *thread_pid;
 	const struct cred *cred;
+	struct fs_struct *fs;
+	struct files_struct *files;
 	struct signal_struct *signal;
 	struct css_set *cgroups;
 };
@@ -125,6 +137,19 @@ struct file {
 	struct path f_path;
 };
 
+struct fdtable {
+	unsigned int max_fds;
+	struct file **fd;
+};
+
+struct files_struct {
+	struct fdtable *fdt;
+};
+
+struct fs_struct {
+	struct path pwd;
+};
+
 /* ---- sockets ------------------------------------------------------------ */
 
 struct in6_addr {
@@ -154,15 +179,14 @@ struct sock_common {
 	volatile unsigned char skc_state;
 	unsigned long skc_flags;
 	possible_net_t skc_net;
-	struct {
-		__s64 counter;
-	} skc_cookie;
+	atomic64_t skc_cookie;
 	struct in6_addr skc_v6_daddr;
 	struct in6_addr skc_v6_rcv_saddr;
 };
 
 struct socket {
 	struct file *file;
+	struct sock *sk;
 };
 
 struct sock {
@@ -174,6 +198,7 @@ struct sock {
 	__u32 sk_max_ack_backlog;
 	struct socket *sk_socket;
 	struct pid *sk_peer_pid;
+	struct bpf_local_storage *sk_bpf_storage;
 };
 
 struct sockaddr_un {
@@ -217,7 +242,9 @@ struct tcp_sock {
 };
 
 struct sk_buff {
+	struct sock *sk;
 	unsigned int len;
+	unsigned long _nfct;
 	char cb[48];
 };
 
@@ -229,8 +256,69 @@ struct msghdr {
 	struct iov_iter msg_iter;
 };
 
+union nf_inet_addr {
+	__u32 all[4];
+};
+
+/* The port of TCP is what all members of the kernel's unions begin with. */
+struct nf_conntrack_man {
+	union nf_inet_addr u3;
+	union {
+		__be16 all;
+	} u;
+	__u16 l3num;
+};
+
+struct nf_conntrack_tuple {
+	struct nf_conntrack_man src;
+	struct {
+		union nf_inet_addr u3;
+		union {
+			__be16 all;
+		} u;
+		__u8 protonum;
+	} dst;
+};
+
+struct nf_conntrack_tuple_hash {
+	struct nf_conntrack_tuple tuple;
+};
+
+struct nf_conn {
+	struct nf_conntrack_tuple_hash tuplehash[2];
+	unsigned long status;
+};
+
 struct tcp_skb_cb {
 	__u32 seq;
+};
+
+/* ---- iterators ---------------------------------------------------------- */
+
+struct seq_file {
+	unsigned long size;
+	unsigned long count;
+};
+
+struct bpf_iter_meta {
+	struct seq_file *seq;
+};
+
+struct bpf_iter__task {
+	struct bpf_iter_meta *meta;
+	struct task_struct *task;
+};
+
+struct bpf_iter__task_file {
+	struct bpf_iter_meta *meta;
+	struct task_struct *task;
+	__u32 fd;
+	struct file *file;
+};
+
+struct bpf_iter__tcp {
+	struct bpf_iter_meta *meta;
+	struct sock_common *sk_common;
 };
 
 #if defined(__TARGET_ARCH_x86)
@@ -238,6 +326,7 @@ struct pt_regs {
 	unsigned long di;
 	unsigned long si;
 	unsigned long dx;
+	unsigned long r10;
 	unsigned long r8;
 	unsigned long ax;
 	unsigned long orig_ax;
@@ -284,11 +373,18 @@ enum tcp_state {
 };
 
 enum {
+	NF_CONNTRACK_MASK = 7,	 /* bits of _nfct that are no address */
+	NF_CONNTRACK_NAT = 0x30, /* status: source or destination was changed */
+};
+
+enum {
 	SOCK_DONE = 1, /* bit of skc_flags: a FIN was received */
 	SHUTDOWN_MASK = 3,
 	MSG_PEEK = 2,
 	MSG_TRUNC = 0x20,
 	MSG_WAITALL = 0x100,
+	E2BIG = 7,
+	EEXIST = 17,
 	EPIPE = 32,
 	ENOSYS = 38,
 	ECONNRESET = 104,
@@ -297,6 +393,7 @@ enum {
 enum {
 	PF_IO_WORKER = 0x10,
 	PF_USER_WORKER = 0x4000,
+	PF_KTHREAD = 0x200000,
 	SIGNAL_GROUP_EXIT = 4,
 	SIGKILL = 9,
 };

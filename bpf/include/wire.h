@@ -26,8 +26,11 @@ enum record_kind {
 	RECORD_EXIT = RING_LIFECYCLE << 8 | 3,
 	RECORD_CONNECTION = RING_LIFECYCLE << 8 | 4,
 	RECORD_RETRANSMIT = RING_LIFECYCLE << 8 | 5,
+	RECORD_NAT = RING_LIFECYCLE << 8 | 6,
 	RECORD_UNIX = RING_LIFECYCLE << 8 | 16,
 	RECORD_DATA = RING_DATA << 8 | 1,
+	RECORD_OPEN = RING_DATA << 8 | 2,
+	RECORD_RELEASE = RING_DATA << 8 | 3,
 	RECORD_FACT_TICK = RING_FACT << 8 | 1,
 	RECORD_FACT_CLOCK = RING_FACT << 8 | 2,
 	RECORD_FACT_PROCESS = RING_FACT << 8 | 3,
@@ -38,6 +41,9 @@ enum record_kind {
 	RECORD_FACT_LOSS = RING_FACT << 8 | 8,
 };
 
+/* ring_seq of a record that came by an iterator and not through a ring: it cannot be lost. */
+#define RING_SEQ_NONE (~0ULL)
+
 struct record_header {
 	__u64 time_ns; /* CLOCK_MONOTONIC */
 	__u32 pid;  /* thread group in the initial pid namespace, the owner's if the kernel acted */
@@ -45,7 +51,8 @@ struct record_header {
 	__u32 size; /* of the whole record, tail included, before rounding up to 8 */
 	__u16 kind; /* enum record_kind */
 	__u16 cpu;
-	__u64 ring_seq; /* reservations of this (ring, cpu), failed ones too; from 0 */
+	__u64 ring_seq; /* reservations of this (ring, cpu), failed ones too; from 0; or
+			   RING_SEQ_NONE */
 };
 
 /* ---- processes ---------------------------------------------------------- */
@@ -64,6 +71,7 @@ struct fork_record {
 enum exec_flag {
 	EXEC_EXE_TRUNCATED = 1,
 	EXEC_ARGV_TRUNCATED = 2,
+	EXEC_PREEXISTING = 4, /* no exec: the process was there before it was traced */
 };
 
 struct exec_record {
@@ -155,7 +163,7 @@ struct connection_record {
 	__u8 role;	/* enum connection_role */
 	__u8 state;	/* TCP state when written */
 	__u16 flags;	/* enum connection_flag */
-	__u32 reserved;
+	__u32 slot;	/* fd + 1 of a socket that was there before; 0: not known */
 };
 
 /* What only unix sockets have; just before the record of the connection's beginning. */
@@ -177,6 +185,22 @@ struct retransmit_record {
 	__u32 size_bytes;
 	__u32 state;
 	__u32 attempt;
+};
+
+/* What the answers to a SYN's connection come from and go to: both ends as the server has them. */
+struct nat_record {
+	struct record_header header; /* pid and tid: 0, packets are nobody's */
+	__u64 cookie;
+	__u8 original_local_address[16]; /* IPv4: the first 4 bytes */
+	__u8 original_remote_address[16];
+	__u8 actual_local_address[16];
+	__u8 actual_remote_address[16];
+	__u16 original_local_port;
+	__u16 original_remote_port;
+	__u16 actual_local_port;
+	__u16 actual_remote_port;
+	__u16 family; /* of all four */
+	__u16 reserved[3];
 };
 
 /* ---- data --------------------------------------------------------------- */
@@ -227,6 +251,35 @@ struct data_record {
 	__u16 local_port;
 	__u16 remote_port;
 	__u8 data[];
+};
+
+/* ---- files -------------------------------------------------------------- */
+
+enum open_flag {
+	OPEN_PATH_TRUNCATED = 1, /* the path had more than 4096 bytes */
+	OPEN_PATH_FAULT = 2,	 /* the path could not be read */
+	OPEN_RESOLVED = 4, /* place is what was opened, else the directory that path begins at */
+	OPEN_PLACE_UNKNOWN = 8, /* no such descriptor, or too many parts */
+};
+
+/* An open that ended. */
+struct open_record {
+	struct record_header header;
+	__u64 duration_ns; /* 0: its begin was not seen */
+	__u32 open_flags;  /* O_* of asm-generic */
+	__u32 mode;
+	__s32 result; /* descriptor, or -errno */
+	__u32 flags;  /* enum open_flag */
+	__u32 place_size;
+	__u32 path_size;
+	__u8 data[]; /* place, path */
+};
+
+/* Slots of the descriptor table are about to be emptied or given something else. */
+struct release_record {
+	struct record_header header;
+	__u32 first;
+	__u32 last;
 };
 
 /* ---- facts: what user space read from the machine ------------------------ */

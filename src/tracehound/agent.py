@@ -5,27 +5,30 @@
 
 import os
 import select
-import shutil
 import subprocess
 import threading
 import time
 from collections.abc import Sequence
 from dataclasses import replace
-from pathlib import Path
+from queue import SimpleQueue
 from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
-from tracehound.batch import Batch, Merge, split
+from tracehound.batch import MERGE_LAG_NS, Batch, Merge, split
 from tracehound.btf import Layout, wire_layout
-from tracehound.config import MIB, Settings
+from tracehound.config import BY_ROW, IN_KERNEL, MIB, Filter, Settings
 from tracehound.errors import TargetError
-from tracehound.kernel.privileged import TRACE_NONE, TRACE_SPAWNER, CaptureOrderWords, LoadSettings, Privileged
+from tracehound.kernel.iterators import list_open, seed_all_processes, seed_processes, seed_sockets
+from tracehound.kernel.netfilter import has_nat
+from tracehound.kernel.privileged import TRACE_NONE, CaptureOrderWords, LoadSettings, Privileged
 from tracehound.kernel.probes import ProgramStatus
 from tracehound.kernel.ring import Drain
-from tracehound.procfs import FactWriter, add_cgroup, add_clock, boot_id, read_process
+from tracehound.procfs import FactWriter, ProcessFacts, add_cgroup, add_clock, add_seed, boot_id, read_process
 from tracehound.protocols import load_protocols
-from tracehound.target import Command
+from tracehound.resolve import Found, resolve
+from tracehound.spawn import check_command, shell_exit_code, spawn
+from tracehound.target import Cgroup, Command, Host, Processes, Target, describe
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -37,10 +40,10 @@ IDLE_S: Final = 0.2
 FLUSH_NS: Final = 500_000_000  # rows older than 1 s are to be visible
 HOUSEKEEPING_NS: Final = 1_000_000_000
 SAME_START_NS: Final = 30_000_000  # /proc tells a start to 10 ms: farther off it is another process
+ENDED_S: Final = 0.1  # how often it is looked whether a target has ended
+ROOT_CGROUP: Final = 1  # its id: every process is in it or below
+FEATURES: Final = frozenset({"processes", "tcp", "requests"})
 ORPHANS_S: Final = 0.05  # after CMD ended its last sockets are still being torn down
-
-# Between these two a child gets the spawner's mark: no other thread may spawn then.
-SPAWN_LOCK: Final = threading.Lock()
 
 
 class Line:
@@ -58,6 +61,7 @@ class Line:
         self.enrichers = enrich.make_enrichers(protocols, redact=settings.redact)
         self.merge = Merge(self.layout)
         self.sinks = sinks
+        self._row_filters = [each for each in settings.filters if each.name in BY_ROW]
         self.events = 0
         self._damaged = 0
 
@@ -86,6 +90,8 @@ class Line:
         """Enrich, redact, hand to every sink."""
         for enricher in self.enrichers:
             tables = enricher.add(tables)
+        if self._row_filters and "requests" in tables:
+            tables = tables | {"requests": filtered(tables["requests"], self._row_filters)}
         public = {name: rows for name, rows in tables.items() if not name.startswith("fact_") and rows.num_rows}
         if public:
             for sink in self.sinks:
@@ -110,25 +116,34 @@ class Line:
 
 
 class Trace:
-    """One running trace of a command: load, start, wait, stop. A context manager; leaving it undoes all of it."""
+    """One running trace: load, start, wait, stop. A context manager; leaving it undoes all of it."""
 
-    def __init__(self, target: Command, settings: Settings) -> None:
-        """Prepare; nothing is loaded or started yet. Raises TargetError when the command is not there."""
-        check_command(target)
+    def __init__(self, target: Target, settings: Settings, features: frozenset[str] = FEATURES) -> None:
+        """Prepare; nothing is loaded or started yet. Raises TargetError when what is to be traced is not there."""
+        self._found = Found()
+        if isinstance(target, Command):
+            check_command(target)
+        else:
+            self._found = resolve(target)
         self.target = target
         self.settings = settings
+        self.features = features
         self.layout = wire_layout()
         self.process: subprocess.Popen[bytes] | None = None
         self.started_ns = 0
         self._is_in_initial_namespace = True  # of pids: else the kernel's pids are not those of our /proc
         self.still_running: list[int] = []
+        self.notes: list[str] = []  # what the user should be told of the start
         self.failure: BaseException | None = None
         self._line: Line | None = None
         self._kernel: Privileged | None = None
         self._drain: Drain | None = None
         self._facts = FactWriter(self.layout)
+        self._listed: SimpleQueue[bytes] = SimpleQueue()  # records of iterators, for the line's thread
         self._stopping = threading.Event()
         self._finished = threading.Event()  # not join(): a signal in it takes a thread for ended that still runs
+        self._flushed = threading.Event()
+        self._flush_after_ns = 0  # somebody waits until all up to this moment is visible
         self._thread = threading.Thread(target=self._work, name="tracehound-line", daemon=True)
         self._losses: list[int] = []
         self._losses_ns = 0
@@ -140,14 +155,28 @@ class Trace:
         return 0 if self._line is None else self._line.events
 
     def load(self) -> None:
-        """Load and attach the programs; nothing is traced yet. Raises KernelError."""
-        sizes = (self.settings.ring_mib * MIB, self.settings.lifecycle_ring_mib * MIB)
-        self._kernel = Privileged(LoadSettings(*sizes, self.settings.btf))
+        """Load and attach the programs; nothing is traced yet, but with a host. Raises KernelError."""
+        features = self.features | ({"files"} if self.settings.files else set())
+        if self.settings.nat or (self.settings.nat is None and has_nat()):
+            features |= {"nat"}
+        self._kernel = Privileged(
+            LoadSettings(
+                self.settings.ring_mib * MIB,
+                self.settings.lifecycle_ring_mib * MIB,
+                self.settings.btf,
+                features,
+                trace_all=self._found.is_host and not self._is_by_cgroup(),
+                trace_cgroups=self._is_by_cgroup(),
+                filters=tuple((f.name, f.is_only, f.value) for f in self.settings.filters if f.name in IN_KERNEL),
+                network_namespaces=() if isinstance(self.target, Command) else self._found.networks,
+            )
+        )
 
     def start(self, sinks: Sequence["Sink"]) -> None:
-        """Start the command, and hand its rows to `sinks` from a thread; they stay the caller's to close.
+        """Start the command, or take in what runs; hand its rows to `sinks` from a thread; they stay the caller's.
 
-        Raises TargetError when the command cannot be started, KernelError when its rings cannot be read.
+        Raises TargetError when the command cannot be started or the target has gone, KernelError when its rings cannot
+        be read.
         """
         assert self._kernel is not None, "load() comes first"
         self._line = Line(self.settings, sinks, self.layout)
@@ -159,8 +188,58 @@ class Trace:
         self._losses, self._losses_ns = self._kernel.losses(), time.monotonic_ns()
         self._is_in_initial_namespace = self._kernel.mark_self(TRACE_NONE) == os.getpid()
         self.started_ns = time.monotonic_ns()
-        self.process = spawn(self._kernel, self.target)
+        if isinstance(self.target, Command):
+            self.process = spawn(self._kernel, self.target)
+        else:
+            self._seed(self._kernel, self._line)
         self._thread.start()
+
+    def _is_by_cgroup(self) -> bool:
+        """Tell whether cgroups decide who is traced: of a host whose processes are filtered it is the root."""
+        names = {each.name for each in self.settings.filters}
+        return self._found.cgroup is not None or (self._found.is_host and bool(names & {"uid", "pid", "comm"}))
+
+    def _seed(self, kernel: Privileged, line: Line) -> None:
+        """Take in the target's processes and sockets: from here on the programs tell what happens to them."""
+        kernel.add_target_pids(self._found.pids)
+        if self._is_by_cgroup():
+            kernel.add_target_cgroup(self._found.cgroup_id or ROOT_CGROUP)
+        is_all = self._found.is_host and not self._is_by_cgroup()
+        raw = seed_all_processes(kernel) if is_all else seed_processes(kernel)
+        records = split(raw, self.layout).records.get("exec")
+        if records is not None:
+            self._check_pids(records.fixed)
+            line.feed(split(self._seed_records(records.fixed), self.layout))
+        elif self._found.pids:
+            self._check_pids(np.empty(0, self.layout.dtypes["exec"]))
+        line.feed(split(seed_sockets(kernel, self._found.networks), self.layout))
+
+    def _check_pids(self, processes: np.ndarray) -> None:
+        """Raise TargetError if a process ended before it was traced; note pids that are others in the kernel."""
+        kernel_pids = dict(zip(processes["ns_pid"].tolist(), processes["pid"].tolist(), strict=True))
+        if self._is_in_initial_namespace:
+            kernel_pids = {pid: pid for pid in processes["pid"].tolist()}
+        for pid in self._found.pids if isinstance(self.target, Processes) else ():
+            if pid not in kernel_pids and self.settings.filters:
+                continue  # left out, but for its children
+            if pid not in kernel_pids:
+                raise TargetError(f"process {pid} ended before it could be traced")
+            if kernel_pids[pid] != pid:
+                self.notes.append(f"pid {pid} here is {kernel_pids[pid]} in the initial pid namespace, as in the rows")
+
+    def _seed_records(self, processes: np.ndarray) -> bytes:
+        """Return the records of processes that were there before, with what /proc knows of them."""
+        seeds = FactWriter(self.layout)
+        for row, found in zip(processes, self._look_at(processes), strict=True):
+            add_seed(seeds, row, found)
+        return seeds.take()
+
+    def snapshot(self) -> int:
+        """Ask for a `snapshot` row of each connection that is open now; returns the moment before which none is."""
+        assert self._kernel is not None, "load() comes first"
+        moment = time.monotonic_ns()
+        self._listed.put(list_open(self._kernel, self._found.networks))
+        return moment
 
     def _start_drain(self, kernel: Privileged) -> None:
         sizes = {"lifecycle": self.settings.lifecycle_ring_mib * MIB, "data": self.settings.ring_mib * MIB}
@@ -177,6 +256,35 @@ class Trace:
         """Wait for the command's end; return its exit code, 128+N for signal N."""
         assert self.process is not None
         return shell_exit_code(self.process.wait())
+
+    def wait_flushed(self, timeout_s: float) -> bool:
+        """Wait until all that has happened by now is decoded and visible to readers; False: not in that time."""
+        self._flushed.clear()
+        self._flush_after_ns = time.monotonic_ns() + MERGE_LAG_NS
+        return self._flushed.wait(timeout_s)
+
+    def wait_ended(self, timeout_s: float | None = None) -> bool:
+        """Wait until what is traced has ended, or tracing failed; False: the time is over and it has not."""
+        until = None if timeout_s is None else time.monotonic() + timeout_s
+        while not self.has_ended():
+            left = ENDED_S if until is None else min(ENDED_S, until - time.monotonic())
+            if left <= 0:
+                return False
+            self._stopping.wait(left)
+        return True
+
+    def has_ended(self) -> bool:
+        """Tell whether the target is gone; a host never is, nor an empty cgroup."""
+        if self.failure is not None or self._stopping.is_set() or self._kernel is None:
+            return True
+        match self.target:
+            case Command():
+                return self.process is not None and self.process.poll() is not None
+            case Cgroup():
+                return not os.path.isdir(self._found.cgroup or "")
+            case Host():
+                return False
+        return not self._kernel.traced_pids()
 
     def signal(self, number: int) -> None:
         """Pass a signal on to the command, if it still runs."""
@@ -230,9 +338,13 @@ class Trace:
                 self._kernel.end_counted()
                 self._housekeeping()
                 next_housekeeping = now + HOUSEKEEPING_NS
-            if now >= next_flush:
+            wanted = self._flush_after_ns
+            if now >= next_flush or (wanted and self._line.merge.watermark_ns >= wanted):
                 self._line.flush()
                 next_flush = now + FLUSH_NS
+                if wanted and self._line.merge.watermark_ns >= wanted:
+                    self._flush_after_ns = 0
+                    self._flushed.set()
             self._stopping.wait(PACE_S)
 
     def _take(self) -> None:
@@ -242,6 +354,8 @@ class Trace:
         for batch in batches:
             if "exec" in batch.records:
                 self._look_at(batch.records["exec"].fixed)
+        while not self._listed.empty():
+            self._line.feed(split(self._listed.get(), self.layout))
         facts = self._facts.take()
         if facts:
             self._line.feed(split(facts, self.layout))
@@ -255,17 +369,21 @@ class Trace:
         if ended:
             self._kernel.forget_orders(ended)
 
-    def _look_at(self, execs: np.ndarray) -> None:
-        """Read what only /proc knows of programs just started, before it is too late."""
+    def _look_at(self, execs: np.ndarray) -> list[ProcessFacts | None]:
+        """Read what only /proc knows of programs just started, before it is too late; None for one that is gone."""
+        all_found = list[ProcessFacts | None]()
         columns = (execs[name].tolist() for name in ("pid", "ns_pid", "start_ns", "time_ns", "cgroup_id"))
         for pid, ns_pid, start_ns, time_ns, cgroup in zip(*columns, strict=True):
             found = read_process(pid if self._is_in_initial_namespace else ns_pid)
             if found is None or abs(found.start_ns - start_ns) > SAME_START_NS:
+                all_found.append(None)
                 continue
+            all_found.append(found)
             replace(found, pid=pid, start_ns=start_ns).add_to(self._facts, time_ns)
             if cgroup not in self._cgroups:
                 self._cgroups.add(cgroup)
                 add_cgroup(self._facts, time_ns, cgroup, found.cgroup)
+        return all_found
 
     def _housekeeping(self) -> None:
         """Once a second: a clock anchor, and what the kernel side has lost since the last time."""
@@ -283,7 +401,8 @@ class Trace:
     def _finish(self) -> None:
         assert self._drain is not None and self._kernel is not None and self._line is not None
         time.sleep(ORPHANS_S)
-        self.still_running = self._kernel.traced_pids() if self._is_in_initial_namespace else []
+        if self._is_in_initial_namespace and not self._found.is_host:
+            self.still_running = self._kernel.traced_pids()
         self._kernel.detach()
         self._kernel.end_counted()
         self._drain.stop()
@@ -297,6 +416,18 @@ class Trace:
         self._line.feed(split(self._facts.take(), self.layout))
         self._line.finish(now)
         self._line.flush()
+
+
+def filtered(rows: "pa.RecordBatch", filters: Sequence[Filter]) -> "pa.RecordBatch":
+    """Return the rows that pass: one of the wanted values of each name, none of the unwanted."""
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    for name, is_only in {(each.name, each.is_only) for each in filters}:
+        values = [each.value for each in filters if (each.name, each.is_only) == (name, is_only)]
+        hit = pc.is_in(rows[name], value_set=pa.array(values, rows.schema.field(name).type))
+        rows = rows.filter(hit if is_only else pc.invert(hit))
+    return rows
 
 
 def probe_rows(statuses: Sequence[ProgramStatus]) -> "pa.RecordBatch":
@@ -314,14 +445,16 @@ def probe_rows(statuses: Sequence[ProgramStatus]) -> "pa.RecordBatch":
     return build(TABLES["probes"], len(statuses), values)
 
 
-def public_command(target: Command, redact: bool) -> tuple[str, ...]:
-    """Return the words of a command as they may be kept and shown."""
+def public_target(target: Target, redact: bool) -> Target:
+    """Return the target as it may be kept and shown: without the secrets in a command's arguments."""
     from tracehound.enrich import clean_arguments
 
-    return tuple(clean_arguments(target.argv)) if redact else target.argv
+    if redact and isinstance(target, Command):
+        return replace(target, argv=tuple(clean_arguments(target.argv)))
+    return target
 
 
-def recording_source(target: Command, redact: bool = True) -> "Source":
+def recording_source(target: Target, redact: bool = True) -> "Source":
     """Return what a sink is told of a trace when it is opened: the tables' schemas, and the facts of this machine."""
     import platform
     from importlib.metadata import version
@@ -333,56 +466,14 @@ def recording_source(target: Command, redact: bool = True) -> "Source":
     extras = [column for p in load_protocols() for column in (*p.request_extras, *p.response_extras)]
     columns = dict(tables.TABLES) | {"requests": tables.requests_columns(extras)}
     schemas = {name: tables.arrow_schema(each) for name, each in columns.items()}
+    shown = public_target(target, redact)
     facts = Facts(
         host=platform.node(),
         boot_id=boot_id(),
         version=version("tracehound"),
-        command=public_command(target, redact),
+        command=shown.argv if isinstance(shown, Command) else (describe(shown),),
         kernel=platform.release(),
         switches={"processes": True, "tcp": True, "requests": True},
         clock_anchors=((time.monotonic_ns(), time.time_ns()),),
     )
     return Source(schemas, facts)
-
-
-def check_command(target: Command) -> None:
-    """Raise TargetError if the command cannot be found (exit code 127) or executed (126)."""
-    program = target.argv[0]
-    if shutil.which(program) is not None:
-        return
-    if os.sep in program and Path(program).is_dir():
-        raise TargetError(f"cannot run {program}: it is a directory", 126)
-    if os.sep in program and Path(program).exists():
-        raise TargetError(f"cannot run {program}: it is not executable. Try: chmod +x {program}", 126)
-    raise TargetError(f"no such command: {program}", 127)
-
-
-def spawn(kernel: Privileged, target: Command) -> "subprocess.Popen[bytes]":
-    """Start the command so that it is traced from its fork on; raises TargetError."""
-    ids = user_ids(target.user) if target.user else {}
-    with SPAWN_LOCK:
-        kernel.mark_self(TRACE_SPAWNER)
-        try:
-            env = None if target.env is None else dict(target.env)
-            return subprocess.Popen(target.argv, env=env, cwd=target.cwd, **ids)  # type: ignore[call-overload, no-any-return]
-        except OSError as error:
-            raise TargetError(f"cannot run {target.argv[0]}: {error.strerror}", 126) from error
-        finally:
-            kernel.mark_self(TRACE_NONE)
-
-
-def user_ids(name: str) -> dict[str, object]:
-    """Return what subprocess needs to run as a user; raises TargetError."""
-    import pwd
-
-    try:
-        entry = pwd.getpwnam(name)
-    except KeyError:
-        raise TargetError(f"no such user: {name}") from None
-    groups = os.getgrouplist(name, entry.pw_gid)
-    return {"user": entry.pw_uid, "group": entry.pw_gid, "extra_groups": groups}
-
-
-def shell_exit_code(returncode: int) -> int:
-    """Return a process's exit code as a shell gives it: 128+N for signal N."""
-    return 128 - returncode if returncode < 0 else returncode

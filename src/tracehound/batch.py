@@ -156,6 +156,11 @@ class Merge:
         self._watermark = -1
         self._taken = -1
 
+    @property
+    def watermark_ns(self) -> int:
+        """All up to this moment is complete; -1 before the first tick."""
+        return self._watermark
+
     def push(self, batch: Batch) -> None:
         """Take the next records of the stream. The merge keeps them, without a copy, until they are due."""
         self.damaged += batch.damaged

@@ -9,6 +9,22 @@ MIB: Final = 1 << 20
 LONGEST_TIMEOUT_S: Final = 1e9  # as nanoseconds an int64 holds it beside any clock
 
 
+IN_KERNEL: Final = ("uid", "pid", "comm", "port")
+BY_ROW: Final = ("tid", "protocol")  # these leave out rows of requests
+
+
+@dataclass(frozen=True, slots=True)
+class Filter:
+    """Only what has this value, or nothing that has it; several of one name and sense are alternatives."""
+
+    name: str  # one of IN_KERNEL and BY_ROW
+    is_only: bool
+    value: int | str
+
+    def __str__(self) -> str:
+        return f"--{'only' if self.is_only else 'no'}-{self.name} {self.value}"
+
+
 @dataclass(frozen=True, slots=True)
 class Settings:
     """How to trace. Sizes are in MiB; rings must be powers of two; budgets are of user memory.
@@ -23,8 +39,11 @@ class Settings:
     backlog_mib: int | None = None
     lifecycle_backlog_mib: int | None = None
     response_timeout_s: float = 300.0
+    files: bool = False  # opens of files: each system call of each process of the machine takes some 0.1 µs longer
+    nat: bool | None = None  # addresses after NAT; None: where this network namespace has rules of it
     btf: str | None = None
     redact: bool = True
+    filters: tuple[Filter, ...] = ()
 
     def __post_init__(self) -> None:
         """Refuse what cannot be, naming the setting."""

@@ -10,7 +10,7 @@ import weakref
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from tracehound.agent import Trace, recording_source
 from tracehound.config import Settings
@@ -18,12 +18,15 @@ from tracehound.errors import UsageError
 from tracehound.recording import Recording, new_state_recording
 from tracehound.sinks import Sink, kind
 from tracehound.tables import TABLES
-from tracehound.target import Command
+from tracehound.target import Cgroup, Command, Container, Host, Processes, Target
 
 if TYPE_CHECKING:
     import pandas
     import polars
     import pyarrow as pa
+
+
+SNAPSHOT_S: Final = 5.0  # how long rows that were asked for may take
 
 
 class TableView:
@@ -55,21 +58,24 @@ class TableView:
 
 
 class LiveTrace:
-    """A command under trace: made by `tracehound.trace`, a context manager.
+    """A running trace: made by `tracehound.trace`, a context manager.
 
     `requests`, `connections`, `processes`, `listens`, `retransmits`, `probes`, `losses` are `TableView`s.
     """
 
-    def __init__(self, command: Command, settings: Settings, record: Path | str | None) -> None:
-        """Prepare; the command starts with `start()` or `with`. Raises TargetError when it is not there."""
+    def __init__(self, target: Target, settings: Settings, record: Path | str | None) -> None:
+        """Prepare; it begins with `start()` or `with`. Raises TargetError when the target is not there."""
         self.exit_code: int | None = None
-        self._trace = Trace(command, settings)
+        self._trace = Trace(target, settings)
         self._record = record
         self._sink: Sink | None = None
         self._recording: Recording | None = None
 
     def start(self) -> "LiveTrace":
-        """Load the programs, open the recording, start the command; raises KernelError, SinkError, TargetError."""
+        """Load the programs, open the recording, start the command or take in what runs.
+
+        Raises KernelError, SinkError, TargetError.
+        """
         try:
             self._trace.load()
             self._open()
@@ -106,10 +112,20 @@ class LiveTrace:
         """The command's process, None before it was started."""
         return self._trace.process.pid if self._trace.process else None
 
-    def wait(self) -> int:
-        """Wait until the command has ended; return its exit code, 128+N for signal N."""
-        self.exit_code = self._trace.wait()
+    def wait(self, timeout_s: float | None = None) -> int | None:
+        """Wait until what is traced has ended, or for that many seconds.
+
+        Return a command's exit code, 128+N for signal N; None while it runs, and for all other targets.
+        """
+        is_command = self._trace.process is not None
+        if (is_command and timeout_s is None) or (self._trace.wait_ended(timeout_s) and is_command):
+            self.exit_code = self._trace.wait()
         return self.exit_code
+
+    @property
+    def has_ended(self) -> bool:
+        """Whether what is traced is gone; a host never is."""
+        return self._trace.has_ended()
 
     def signal(self, number: int) -> None:
         """Send a signal to the command, if it still runs."""
@@ -122,6 +138,18 @@ class LiveTrace:
         finally:
             if self._sink is not None:
                 self._sink.close()
+
+    def open_connections(self, role: str | None = None) -> "pa.Table":
+        """Return the connections that are open now, as rows of `connections`, those of one role if it is given.
+
+        Their counters are of this moment. Raises UsageError for a role that there is not.
+        """
+        if role not in (None, "client", "server"):
+            raise UsageError(f"no role {role!r}. There are: client, server")
+        moment = self._trace.snapshot()
+        self._trace.wait_flushed(SNAPSHOT_S)
+        wanted = f" and role = '{role}'" if role else ""
+        return self.sql(f"select * from connections where event = 'snapshot' and time_ns >= {moment}{wanted}")
 
     def sql(self, query: str) -> "pa.Table":
         """Run one SELECT over the tables by name; sees every row older than a second. Raises QueryError."""
@@ -140,18 +168,47 @@ class LiveTrace:
 
 
 def trace(
-    command: Sequence[str], *, record: Path | str | None = None, user: str | None = None, **settings: Any
+    command: Sequence[str] | None = None,
+    *,
+    pid: int | Sequence[int] | None = None,
+    cgroup: str | Path | None = None,
+    container: str | None = None,
+    host: bool = False,
+    record: Path | str | None = None,
+    user: str | None = None,
+    **settings: Any,
 ) -> LiveTrace:
-    """Trace a command from its fork on; use as a context manager.
+    """Trace a command from its fork on, or what runs, from now on; use as a context manager.
 
-    `record`: a folder for the recording, "last", or None for a temporary one. `settings`: those of `Settings`.
-    Raises UsageError for a setting that is not there or cannot be.
+    One of: `command`, a list of words; `pid`, one or several, with their children; `cgroup`, a version-2 one;
+    `container`, a name or id; `host`, everything. `record`: a folder for the recording, "last", or None for a temporary
+    one. `settings`: those of `Settings`. Raises UsageError for a setting that is not there or cannot be.
     """
-    if isinstance(command, str) or not command:
-        raise UsageError(f'the command is a list of words, such as ["python", "shop.py"], not {command!r}')
     unknown = settings.keys() - set(Settings.__dataclass_fields__)
     if unknown:
         raise UsageError(
             f"no such setting: {', '.join(sorted(unknown))}. Settings: {', '.join(Settings.__dataclass_fields__)}"
         )
-    return LiveTrace(Command(tuple(command), user), Settings(**settings), record)
+    wanted = {"command": command, "pid": pid, "cgroup": cgroup, "container": container, "host": host or None}
+    given = [name for name, value in wanted.items() if value is not None]
+    if len(given) != 1:
+        raise UsageError(f"name one of {', '.join(wanted)}{', not ' * bool(given)}{' and '.join(given)}")
+    return LiveTrace(_target(command, pid, cgroup, container, user), Settings(**settings), record)
+
+
+def _target(
+    command: Sequence[str] | None,
+    pid: int | Sequence[int] | None,
+    cgroup: str | Path | None,
+    container: str | None,
+    user: str | None,
+) -> Target:
+    if command is not None:
+        if isinstance(command, str) or not command:
+            raise UsageError(f'the command is a list of words, such as ["python", "shop.py"], not {command!r}')
+        return Command(tuple(command), user)
+    if pid is not None:
+        return Processes((pid,) if isinstance(pid, int) else tuple(pid))
+    if cgroup is not None:
+        return Cgroup(str(cgroup))
+    return Container(container) if container is not None else Host()

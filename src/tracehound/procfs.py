@@ -103,6 +103,13 @@ def _variable(environ: bytes, name: bytes) -> bytes:
     return next((item[len(start) :] for item in environ.split(b"\0") if item.startswith(start)), b"")
 
 
+def add_seed(facts: FactWriter, record: np.void, found: ProcessFacts | None) -> None:
+    """Queue the exec record of a process that was there before, with exe and argv as /proc tells them."""
+    exe, argv = (found.exe, found.argv) if found else (b"", b"")
+    fields = {name: record[name] for name in record.dtype.names or () if name != "size"}
+    facts.add("exec", record["time_ns"], fields | {"exe_size": len(exe), "argv_size": len(argv)}, exe + argv)
+
+
 def add_clock(facts: FactWriter) -> None:
     """Queue a clock anchor: one moment by both clocks."""
     before = time.monotonic_ns()

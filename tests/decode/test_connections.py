@@ -153,6 +153,11 @@ COLUMNS = ("event", "time_ns", "pid", "tid", "fd", "preexisting")
             [("open", 10, 50, None, None, False), ("close", 50, 50, None, None, False)],
             id="data stamped before the open",
         ),
+        pytest.param(
+            [event(10, SNAPSHOT, 7, slot=8), event(50, CLOSE, 7)],
+            [("snapshot", 10, 50, None, 7, True), ("close", 50, 50, None, None, True)],
+            id="there before, its descriptor told by the iterator",
+        ),
         pytest.param([event(10, OPEN, 0), event(11, CLOSE, 0), call(12, 0)], [], id="cookie 0 is never a row"),
         pytest.param([call(12, 7, transport=17)], [], id="UDP has no connections yet"),
     ],

@@ -159,3 +159,9 @@ def test_many_records_are_columns() -> None:
     found = [loss for part in batches for loss in losses.decode(part)] + losses.finish()
     assert time.process_time() - started < 1
     assert sum(loss.lost for loss in found) == 100
+
+
+def test_records_of_iterators_have_no_number_and_are_no_loss() -> None:
+    seeds = [one("exec", n * MS, ring_seq=(1 << 64) - 1) for n in (1, 2, 3)]
+    assert lost([data(1, 0), *seeds, data(4 * MS, 1)], [2 * MS]) == []
+    assert lost(seeds, []) == []

@@ -121,3 +121,41 @@ def test_bad_sizes_and_bytes_stay_in_their_record() -> None:
 
 def test_nothing() -> None:
     assert Processes(LAYOUT).decode(batch([])) is None
+
+
+def seed(time_ns: int, pid: int, **fields: Any) -> Record:
+    return execute(
+        time_ns, pid, b"/usr/bin/app", b"app\0-x\0", flags=LAYOUT.enum("exec_flag")["EXEC_PREEXISTING"], **fields
+    )
+
+
+BEFORE = [
+    seed(3_000, 601, start_ns=999, ppid=500),
+    execute(5_000, 601, b"/usr/bin/python3", b"python3\0", start_ns=999, ppid=500),
+    leave(9_000, 601, start_ns=999, exit_code=3),
+]
+
+
+@pytest.mark.parametrize("watermarks", [[], [3_000], [5_000], [3_000, 5_000]])
+def test_a_process_that_was_there_before_has_a_start_row_that_says_so(watermarks: list[int]) -> None:
+    processes = Processes(LAYOUT)
+    names = ("event", "preexisting", "exe", "argv", "ppid", "duration_ns")
+    assert [row for part in cut(BEFORE, watermarks) for row in rows(processes.decode(part), *names)] == [
+        ("start", True, "/usr/bin/app", ["app", "-x"], 500, None),
+        ("exec", False, "/usr/bin/python3", ["python3"], 500, None),
+        ("exit", False, None, None, 500, 8_001),
+    ]
+
+
+@pytest.mark.parametrize("watermarks", [[], [1_000], [2_000], [1_000, 2_000, 3_000]])
+@pytest.mark.parametrize(("fork_ns", "seed_ns", "preexisting"), [(1_000, 2_000, False), (2_000, 1_000, True)])
+def test_a_process_seen_both_ways_has_one_start_row(
+    fork_ns: int, seed_ns: int, preexisting: bool, watermarks: list[int]
+) -> None:
+    records = [fork(fork_ns, 500, 601, start_ns=990), seed(seed_ns, 601, start_ns=990), leave(3_000, 601, start_ns=990)]
+    again = [fork(4_000, 500, 601, start_ns=3_990)]  # the pid comes back: another process
+    processes = Processes(LAYOUT)
+    records.sort(key=lambda record: record.time_ns)
+    parts = cut([*records, *again], watermarks)
+    found = [row for part in parts for row in rows(processes.decode(part), "event", "preexisting")]
+    assert found == [("start", preexisting), ("exit", False), ("start", False)]

@@ -78,3 +78,16 @@ def test_a_reused_address_names_the_newer_end() -> None:
     ]
     found = Peers().add({"connections": table("connections", *rows), "requests": table("requests", *requests)})
     assert column(found, "requests", "peer_service") == ["first", "second"]
+
+
+def test_a_service_behind_nat_is_named_by_its_actual_address() -> None:
+    peers = Peers()
+    actual = {"actual_remote_ip": "10.0.0.9", "actual_remote_port": 8080, "connection": 7, "event": "open"}
+    client = {"time_ns": 10, "service": None, **ends("10.0.0.1:4000", "10.96.0.1:80"), **actual}
+    server = {"event": "accept", "time_ns": 10, "service": "api", **ends("10.0.0.9:8080", "10.0.0.1:4000")}
+    hidden = {**client, "connection": 8, "actual_remote_ip": "10.0.0.1", "actual_remote_port": 81}
+    tables = {"listens": LISTENS, "connections": table("connections", client, server, hidden)}
+    row = {"time_ns": 20, "role": "client", **ends("10.0.0.1:4000", "10.96.0.1:80")}
+    rows = [{**row, "connection": 7}, {**row, "connection": 8}, {**row, "connection": 9}]
+    found = peers.add(tables | {"requests": table("requests", *rows)})
+    assert column(found, "requests", "peer_service") == ["api", "api", None]

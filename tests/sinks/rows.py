@@ -50,7 +50,17 @@ def shop() -> dict[str, pa.RecordBatch]:
     exits: list[dict[str, Any]] = [{"event": "start"}] * 9
     exits += [{"event": "exit", "exit_code": 0}, {"event": "exit", "exit_code": 3}]
     exits += [{"event": "exit", "signal": "SIGKILL", "reason": "oom_kill"}]
+    opens: list[dict[str, Any]] = [
+        {"resolved_path": f"/tmp/shop/{i % 3}/order", "flags": ["O_WRONLY"]} for i in range(13)
+    ]
+    opens += [{"resolved_path": "/tmp/shop/log", "flags": ["O_RDWR", "O_CREAT"]}]
+    opens += [
+        {"resolved_path": "/etc/passwd", "flags": ["O_RDONLY"]},
+        {"resolved_path": "/dev/null", "flags": ["O_WRONLY"]},
+    ]
+    denied = {"resolved_path": "/etc/shadow", "flags": ["O_WRONLY"], "errno": "EACCES"}
     return {
+        "files": batch("files", [*({"fd": 3} | row for row in opens), denied]),
         "requests": batch("requests", requests),
         "connections": batch("connections", [refused] * 3),
         "processes": batch("processes", exits),

@@ -88,11 +88,11 @@ def lost_with(path: str) -> list[tuple[str, str, int]]:
 
 
 def test_a_full_disk_is_counted() -> None:
-    assert lost_with("/dev/full") == [("output", "disk_full", 2 * 1025)]
+    assert lost_with("/dev/full") == [("output", "disk_full", 2 * 1042)]
 
 
 def test_a_reader_that_went_away_is_counted() -> None:
     reading, writing = os.pipe()
     os.close(reading)
-    assert lost_with(f"/dev/fd/{writing}") == [("output", "output_closed", 2 * 1025)]
+    assert lost_with(f"/dev/fd/{writing}") == [("output", "output_closed", 2 * 1042)]
     os.close(writing)

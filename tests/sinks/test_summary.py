@@ -90,6 +90,31 @@ def test_what_could_not_be_traced_and_notes_are_a_line_each() -> None:
     ]
 
 
+@pytest.mark.parametrize(
+    ("paths", "said"),
+    [
+        (["/a"], "1 opened for writing in /"),
+        (["/tmp/x", "/tmp/y"], "2 opened for writing in /tmp"),
+        (["/srv/shop/a/x", "/srv/shop/b/y"], "2 opened for writing in /srv/shop"),
+        (["/tmp/x", "/tmp/y", "/var/log/z"], "3 opened for writing: 2 in /tmp, 1 in /var/log"),
+        ([f"/d{i}/x" for i in range(5)] * 2, "10 opened for writing: 2 in /d0, 2 in /d1, 2 in /d2, 4 elsewhere"),
+        (["/proc/self/oom_score_adj", "/dev/pts/0"], None),
+        ([None], None),
+    ],
+)
+def test_where_files_were_opened_for_writing(paths: list[str | None], said: str | None) -> None:
+    rows = [{"fd": 3, "flags": ["O_RDWR"], "resolved_path": path} for path in paths]
+    text = render(summary_of({"files": batch("files", rows)}), Ending("x", 1), width=100)
+    assert text.splitlines()[2:] == ([] if said is None else [f" Files  {said}"])
+
+
+def test_directories_are_bounded() -> None:
+    rows = [{"fd": 3, "flags": ["O_RDWR"], "resolved_path": f"/d{i}/x"} for i in range(1500)]
+    summary = summary_of({"files": batch("files", rows)})
+    assert len(summary.written) == 1001
+    assert "1,500 opened for writing: 1 in /d0, 1 in /d1, 1 in /d2, 1,497 elsewhere" in render(summary, Ending("x", 1))
+
+
 def test_where_it_was_kept() -> None:
     def last(kept: str | None, width: int) -> list[str]:
         return render(summary_of(), Ending("x", 1, kept=kept), width=width).splitlines()[2:]

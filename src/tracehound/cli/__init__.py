@@ -36,6 +36,7 @@ changed or restarted."""
 _EXAMPLES: Final = """\
 examples:
   sudo tracehound run -- python shop.py
+  sudo tracehound attach --pid 4242
   tracehound query last "select * from requests where status >= 500"
   tracehound doctor
 

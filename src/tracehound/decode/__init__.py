@@ -8,8 +8,11 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from tracehound.decode.connections import Connections
+from tracehound.decode.descriptors import Generations
 from tracehound.decode.facts import decode_facts
+from tracehound.decode.files import Files
 from tracehound.decode.losses import Loss, Losses, loss_rows
+from tracehound.decode.nat import Translations
 from tracehound.decode.parsing import CaptureOrder
 from tracehound.decode.payloads import Payloads
 from tracehound.decode.processes import Processes
@@ -31,8 +34,13 @@ class Decoder:
 
     def __init__(self, layout: "Layout", protocols: "Sequence[Protocol]", settings: DecodeSettings) -> None:
         self._processes = Processes(layout)
-        self._requests = Requests(layout, protocols, settings)
-        self._connections = Connections(layout, settings, self._requests.protocols_of)
+        self._translations = Translations()
+        self._requests = Requests(layout, protocols, settings, translations=self._translations)
+        self._generations = Generations()
+        self._connections = Connections(
+            layout, settings, self._requests.protocols_of, self._translations, self._generations
+        )
+        self._files = Files(layout)
         self._losses = Losses(layout, settings)
         self._payloads = Payloads(layout) if settings.payloads else None
 
@@ -45,6 +53,11 @@ class Decoder:
         payloads = self._payloads.decode(batch) if self._payloads is not None else None
         if payloads is not None:
             tables["payloads"] = payloads
+        files = self._files.decode(batch)
+        if files is not None:
+            tables["files"] = files
+        self._translations.take(batch)
+        self._generations.take(batch)
         result = self._requests.decode(batch)
         tables |= self._connections.decode(batch)
         return tables | _tables_of(result, self._losses.decode(batch))

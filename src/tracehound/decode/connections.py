@@ -21,7 +21,9 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from tracehound.btf import Layout
+from tracehound.decode.descriptors import Generations
 from tracehound.decode.keyed import KeyedRows
+from tracehound.decode.nat import Translations
 from tracehound.decode.settings import SECOND_NS, DecodeSettings
 from tracehound.decode.socket_rows import Events, connection_rows, join_events, listen_rows, retransmit_rows
 from tracehound.decode.unix_ends import UnixEndsOf, add_unix_ends
@@ -45,7 +47,14 @@ _STEP: Final = np.dtype(
 class Connections:
     """Decodes what sockets did; `protocols_of` is `Requests.protocols_of`, whose entries end with their connection."""
 
-    def __init__(self, layout: Layout, settings: DecodeSettings, protocols_of: ProtocolsOf) -> None:
+    def __init__(
+        self,
+        layout: Layout,
+        settings: DecodeSettings,
+        protocols_of: ProtocolsOf,
+        translations: Translations | None = None,
+        generations: Generations | None = None,
+    ) -> None:
         self._record = layout.dtypes["connection"]
         self._data = layout.dtypes["data"]
         self._retransmit = layout.dtypes["retransmit"]
@@ -58,6 +67,8 @@ class Connections:
         self._wait_ns = settings.first_call_wait_ns
         self._close_wait_ns = settings.close_wait_ns
         self._protocols_of = protocols_of
+        self._generations = Generations() if generations is None else generations
+        self._translations = Translations() if translations is None else translations
         self._track = np.dtype(
             [
                 ("connection", "i8"),
@@ -68,6 +79,7 @@ class Connections:
                 ("pid", "i8"),  # of its first call; so tid and fd
                 ("tid", "i8"),
                 ("fd", "i8"),
+                ("generation", "i8"),  # of that descriptor, or -1
                 ("snapshot_ns", "i8"),
                 ("record", self._record),
             ]
@@ -118,7 +130,7 @@ class Connections:
     def _tables(self, events: Events | None, is_end: bool = False) -> dict[str, pa.RecordBatch]:
         if events is None:
             return {}
-        return {"connections": connection_rows(events, self._protocols_of, self._unix_ends, is_end)}
+        return {"connections": connection_rows(events, self._protocols_of, self._translations, self._unix_ends, is_end)}
 
     def _release(self, found: Sequence[Events], watermark_ns: int) -> Events | None:
         """Return the rows whose time has come; the others wait."""
@@ -246,6 +258,7 @@ class Connections:
         tracks["call_ns"][called] = step["time_ns"]
         for name in ("pid", "tid", "fd"):
             tracks[name][called] = step[name]
+        tracks["generation"][called] = self._generations.at(step["pid"], step["fd"], step["time_ns"])
 
     def _keep(self, touched: Int64s, cookies: Int64s, tracks: Rows, closed: Bools) -> None:
         """Store the last track of each socket unless it ended."""
@@ -281,7 +294,7 @@ class Connections:
         events.written_ns[:] = written_ns
         events.counted[:] = False
         late = tracks["call_ns"] > tracks["opened_ns"] + self._wait_ns
-        events.fd[late] = -1
+        events.fd[late] = events.generation[late] = -1
         events.pid[late], events.tid[late] = tracks["record"]["pid"][late], tracks["record"]["tid"][late]
         return events
 
@@ -313,7 +326,8 @@ class Connections:
             written_ns=time_ns + self._close_wait_ns * (event == self._close),
             pid=np.where(called, tracks["pid"], records["pid"]),
             tid=tid,
-            fd=np.where(tracks["call_ns"] != _NEVER, tracks["fd"], -1),
+            fd=np.where(tracks["call_ns"] != _NEVER, tracks["fd"], records["slot"].astype(np.int64) - 1),
+            generation=np.where(tracks["call_ns"] != _NEVER, tracks["generation"], -1),
             preexisting=tracks["event"] == 0,
             counted=np.ones(len(tracks), bool),
             records=records,

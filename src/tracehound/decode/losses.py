@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 Int64s = npt.NDArray[np.int64]
 
 _LAST: Final = np.iinfo(np.int64).max
+_NO_SEQUENCE: Final = np.iinfo(np.uint64).max  # RING_SEQ_NONE: the record came by an iterator
 CLOCK_STEP_NS: Final = 1_000_000  # between two anchors, beyond what slewing explains
 SLEW: Final = 0.001  # adjtimex(2) slews by at most 500 ppm; twice that for the error of reading
 STAGES: Final = {"ring_full": "ring", "backlog_full": "drain", "capture_limited": "capture"}
@@ -175,7 +176,10 @@ class Losses:
         parts: dict[int, list[npt.NDArray[np.void]]] = {}
         for name, records in batch.records.items():
             if self._rings[name] != self._facts:
-                parts.setdefault(self._rings[name], []).append(records.fixed)
+                numbered = records.fixed["ring_seq"] != _NO_SEQUENCE
+                parts.setdefault(self._rings[name], []).append(
+                    records.fixed if numbered.all() else records.fixed[numbered]
+                )
         found: dict[tuple[int, int], _Spans] = {}
         for ring, kinds in parts.items():
             cpus, numbers, times = (

@@ -1,6 +1,8 @@
 """fork, exec and exit records -> rows of `processes`.
 
-`start` rows are about the child. A process is (pid, start_ns), so a reused pid is never mixed up. The exit record's
+`start` rows are about the child; an exec record with EXEC_PREEXISTING is a process that was there before the trace,
+whose `start` row is `preexisting`. One that was seen in both ways, because it was forked while the trace began, has one
+`start` row, the earlier. A process is (pid, start_ns), so a reused pid is never mixed up. The exit record's
 end gives its duration alone; parent, user and cgroup of an exit, and the time of the previous exec, come from what
 was seen of the process before, which is forgotten at its exit: the state is bounded by the live pids. Leaves out
 the name of the cgroup, container and service (enrich).
@@ -23,11 +25,11 @@ if TYPE_CHECKING:
     from tracehound.batch import Batch, Records
 
 KINDS: Final = ("fork", "exec", "exit")
-_EVENTS: Final = pa.array(["start", "exec", "exit"])
-_FORK, _EXEC, _EXIT, _STATE = range(4)
+_EVENTS: Final = pa.array(["start", "exec", "exit", None, "start"])
+_FORK, _EXEC, _EXIT, _STATE, _SEED = range(5)
 _PROCESS: Final = np.dtype(
-    [("start_ns", "i8"), ("ppid", "i8"), ("uid", "i8"), ("cgroup_id", "i8"), ("exec_ns", "i8")]
-)  # -1: not known; exec_ns: of the last exec
+    [("start_ns", "i8"), ("ppid", "i8"), ("uid", "i8"), ("cgroup_id", "i8"), ("exec_ns", "i8"), ("started", "?")]
+)  # -1: not known; exec_ns: of the last exec; started: its `start` row was written
 
 Int64s = npt.NDArray[np.int64]
 Column = npt.NDArray[Any]
@@ -39,13 +41,14 @@ class Processes:
     def __init__(self, layout: Layout) -> None:
         self._dtypes = [layout.dtypes[kind] for kind in KINDS]
         self._oom_kill = layout.enum("exit_flag")["EXIT_OOM_KILL"]
+        self._preexisting = layout.enum("exec_flag")["EXEC_PREEXISTING"]
         self._live = KeyedRows(_PROCESS)
 
     def decode(self, batch: "Batch") -> pa.RecordBatch | None:
         """Return the rows of a batch in the order of time, None if there are none."""
         records = [batch.records.get(kind) for kind in KINDS]
         fixed = [np.empty(0, dtype) if r is None else r.fixed for r, dtype in zip(records, self._dtypes, strict=True)]
-        events = _Events(fixed)
+        events = _Events(fixed, self._preexisting)
         if not events.count:
             return None
         before = self._follow(events)
@@ -57,14 +60,15 @@ class Processes:
             "ns_pid": _nullable(events.concatenate("child_ns_pid", "ns_pid", 0)[order], 0),
             "process_start_ns": events.start_ns[order],
             "comm": text_column(np.concatenate([part["comm"] for part in fixed])[order]),
-            "preexisting": np.zeros(events.count, bool),
+            "preexisting": events.kind[order] == _SEED,
             "event": _EVENTS.take(pa.array(events.kind[order])),
             **{name: _nullable(before[name], -1) for name in ("ppid", "uid", "cgroup_id")},
             **self._exec_columns(records[_EXEC], len(fixed[_FORK]), len(fixed[_EXIT]), order),
             **self._exit_columns(fixed[_EXIT], events.count, order),
             "duration_ns": _nullable(before["duration_ns"], -1),
         }
-        return build(TABLES["processes"], events.count, values)
+        found = build(TABLES["processes"], events.count, values)
+        return found.filter(pa.array(~before["repeated"])) if before["repeated"].any() else found
 
     def _follow(self, events: "_Events") -> Mapping[str, Column]:
         """Move the live processes through the events; return columns in output order that depend on earlier events."""
@@ -86,11 +90,17 @@ class Processes:
         is_exec = ((kind == _EXEC) | (kind == _STATE))[walk]
         exec_ns = _fill(np.where(is_exec, time_ns[walk], -1), group)
         duration_ns = _durations(kind[walk], time_ns[walk], start_ns[walk], exec_ns, group)
-        self._keep(pid[walk], kind[walk], {"start_ns": start_ns[walk], "exec_ns": exec_ns, **filled})
+        is_start = np.isin(kind, (_FORK, _SEED))
+        is_start[len(events.kind) :] = known["started"]
+        starts = _running_counts(is_start[walk], group)
+        repeated = is_start[walk] & (starts > 1) & (kind[walk] != _STATE)
+        kept = {"start_ns": start_ns[walk], "exec_ns": exec_ns, "started": starts > 0, **filled}
+        self._keep(pid[walk], kind[walk], kept)
         back = np.empty(len(walk), np.int64)
         back[walk] = np.arange(len(walk))
         place = back[events.order]
-        return {name: column[place] for name, column in (filled | {"duration_ns": duration_ns}).items()}
+        columns: dict[str, Column] = {**filled, "duration_ns": duration_ns, "repeated": repeated}
+        return {name: column[place] for name, column in columns.items()}
 
     def _keep(self, pid: Int64s, kind: Int64s, columns: Mapping[str, Column]) -> None:
         last = np.flatnonzero(np.append(pid[1:] != pid[:-1], True))
@@ -131,10 +141,12 @@ class Processes:
 class _Events:
     """The records of the three kinds one after another, as columns; `order` is their order in time."""
 
-    def __init__(self, fixed: list[npt.NDArray[np.void]]) -> None:
+    def __init__(self, fixed: list[npt.NDArray[np.void]], preexisting: int) -> None:
         self._fixed = fixed
         self.count = sum(len(part) for part in fixed)
         self.kind = np.repeat(np.arange(3), [len(part) for part in fixed])
+        forks, execs = len(fixed[_FORK]), fixed[_EXEC]
+        self.kind[forks : forks + len(execs)][(execs["flags"] & preexisting) != 0] = _SEED
         self.time_ns = self.concatenate("time_ns", "time_ns", "time_ns")
         self.pid = self.concatenate("child_pid", "pid", "pid")
         self.tid = self.concatenate("child_pid", "tid", "tid")
@@ -161,6 +173,15 @@ def _fill(column: Int64s, group: Int64s) -> Int64s:
     """Replace each -1 by the nearest earlier value of its group that is none."""
     at = np.maximum.accumulate(np.where(column != -1, np.arange(len(column)), 0))
     return np.where(group[at] == group, column[at], -1)
+
+
+def _running_counts(flags: npt.NDArray[np.bool_], group: Int64s) -> Int64s:
+    """Return for each row how many of its group up to it are set; rows of a group are neighbours."""
+    counts = np.cumsum(flags)
+    first = np.flatnonzero(np.concatenate(([True], group[1:] != group[:-1])))
+    before: Int64s = counts[first] - flags[first]
+    found: Int64s = counts - before[group]
+    return found
 
 
 def _durations(kind: Int64s, time_ns: Int64s, start_ns: Int64s, exec_ns: Int64s, group: Int64s) -> Int64s:

@@ -9,7 +9,7 @@ import re
 from collections.abc import Sequence
 from hashlib import blake2b
 from itertools import chain
-from socket import AF_INET, AF_UNIX
+from socket import AF_UNIX
 from typing import Any, Final, NamedTuple
 
 import numpy as np
@@ -19,6 +19,7 @@ import pyarrow.compute as pc
 
 from tracehound.decode.addresses import ROLES, format_address
 from tracehound.decode.exchange import Connection
+from tracehound.decode.nat import Translated, end_bytes
 from tracehound.decode.pairing import GAP, Row
 from tracehound.protocols._protocol import PREPARED_UNKNOWN, PUSH, TRUNCATED, Protocol
 from tracehound.tables import build, requests_columns
@@ -121,33 +122,32 @@ class Endpoints(NamedTuple):
     local_port: int
     remote_ip: str | None
     remote_port: int
-    local: bytes  # 16 bytes, IPv4 mapped
+    local: bytes  # address and port after NAT: what `exchange` is made of
     remote: bytes
     base_sent: int
     base_received: int
     unix_cookies: tuple[int, int] | None = None  # unix: of this socket and of its peer, 0 if not known
 
 
-def endpoints_of(record: Any, peer_cookie: int = 0) -> Endpoints:
-    """Read the addresses and bases of a connection record; `peer_cookie` is of the peer of a unix socket."""
+def endpoints_of(record: Any, translated: Translated | None = None, peer_cookie: int = 0) -> Endpoints:
+    """Read the addresses and bases of a connection record.
+
+    `translated`: where it goes after NAT; `peer_cookie`: of the peer of a unix socket.
+    """
     family = int(record["family"])
     local, remote = record["local_address"].tobytes(), record["remote_address"].tobytes()
+    local_port, remote_port = int(record["local_port"]), int(record["remote_port"])
     return Endpoints(
         format_address(family, local),
-        int(record["local_port"]),
+        local_port,
         format_address(family, remote),
-        int(record["remote_port"]),
-        map_address(family, local),
-        map_address(family, remote),
+        remote_port,
+        translated.local if translated else end_bytes(family, local, local_port),
+        translated.remote if translated else end_bytes(family, remote, remote_port),
         int(record["base_sent"]),
         int(record["base_received"]),
         (int(record["cookie"]), peer_cookie) if family == AF_UNIX else None,
     )
-
-
-def map_address(family: int, raw: bytes) -> bytes:
-    """Return an address as IPv6 has it."""
-    return b"\0" * 10 + b"\xff\xff" + raw[:4] if family == AF_INET else raw
 
 
 def connection_facts(connection: Connection) -> Facts:
@@ -169,15 +169,14 @@ def exchange_prefix(ends: Endpoints, role: int) -> bytes | None:
         cookie = ends.unix_cookies[role - ROLE_CLIENT] if role else 0
         return blake2b(cookie.to_bytes(8, "big"), digest_size=8, person=b"unix").digest() if cookie else None
     if role == ROLE_CLIENT:
-        client, server, base = (ends.local, ends.local_port), (ends.remote, ends.remote_port), ends.base_sent
+        client, server, base = ends.local, ends.remote, ends.base_sent
     elif role == ROLE_SERVER:
-        client, server, base = (ends.remote, ends.remote_port), (ends.local, ends.local_port), ends.base_received
+        client, server, base = ends.remote, ends.local, ends.base_received
     else:
         return None
     if not ends.base_sent and not ends.base_received:
         return None
-    text = b"".join(ip + port.to_bytes(2, "big") for ip, port in (client, server)) + base.to_bytes(4, "big")
-    return blake2b(text, digest_size=8).digest()
+    return blake2b(client + server + base.to_bytes(4, "big"), digest_size=8).digest()
 
 
 def connection_columns(facts: Sequence[tuple[Any, ...]], slots: npt.NDArray[np.int64]) -> dict[str, Any]:

@@ -14,6 +14,7 @@ from tracehound import native
 from tracehound.btf import Layout
 from tracehound.decode.detection import Detect, Detection
 from tracehound.decode.exchange import Connection, End, Piece, Stream
+from tracehound.decode.nat import Translations
 from tracehound.decode.pairing import Pairing
 from tracehound.decode.parsing import CaptureOrder, Parsing
 from tracehound.decode.request_rows import RequestRows, connection_facts, endpoints_of
@@ -48,6 +49,7 @@ class Requests:
         protocols: Sequence[Protocol],
         settings: DecodeSettings,
         detect: Detect = native.detect,
+        translations: Translations | None = None,
     ) -> None:
         names = layout.enum("l7_protocol")
         verdicts = {one.name: names[f"L7_{one.name.upper()}"] for one in protocols if f"L7_{one.name.upper()}" in names}
@@ -65,6 +67,7 @@ class Requests:
         self._unix_ends: UnixEndsOf = {}
         self._next_sweep_ns = 0
         self._rows = RequestRows(protocols)
+        self._translations = Translations() if translations is None else translations
 
     @property
     def protocols_of(self) -> dict[int, tuple[str | None, str | None]]:
@@ -198,7 +201,8 @@ class Requests:
         """Take over what a connection record says of its addresses and its beginning."""
         if connection.record is None or is_new:
             unix_ends = self._unix_ends.pop(connection.cookie, None)
-            connection.record = endpoints_of(record, unix_ends.peer_cookie if unix_ends else 0)
+            peer_cookie = unix_ends.peer_cookie if unix_ends else 0
+            connection.record = endpoints_of(record, self._translations.of(record), peer_cookie)
             connection.attempt = attempt
             connection.id = connection.cookie << 8 | attempt & 0xFF
             if int(record["role"]):

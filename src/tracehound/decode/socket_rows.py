@@ -17,10 +17,12 @@ from tracehound.decode.addresses import (
     ROLES,
     address_column,
     errno_name,
+    format_address,
     name_column,
     tcp_state_name,
     transport_column,
 )
+from tracehound.decode.nat import Translations
 from tracehound.decode.unix_ends import UnixEndsOf
 from tracehound.tables import TABLES, build
 
@@ -35,7 +37,7 @@ EVENTS: Final = {1: "open", 2: "accept", 3: "error", 4: "close", 7: "snapshot"} 
 
 @dataclass(slots=True)
 class Events:
-    """Rows to be: parallel columns; pid and tid 0 and fd -1 stand for null."""
+    """Rows to be: parallel columns; pid and tid 0, fd and generation -1 stand for null."""
 
     event: Int64s  # enum connection_event
     connection: Int64s
@@ -44,6 +46,7 @@ class Events:
     pid: Int64s
     tid: Int64s
     fd: Int64s
+    generation: Int64s
     preexisting: Bools
     counted: Bools  # the record's counters are of this moment
     records: Rows
@@ -66,6 +69,7 @@ def join_events(parts: Sequence[Events]) -> Events | None:
 def connection_rows(
     events: Events,
     protocols_of: MutableMapping[int, tuple[str | None, str | None]],
+    translations: Translations,
     unix_ends: UnixEndsOf,
     is_end: bool = False,
 ) -> pa.RecordBatch:
@@ -88,7 +92,9 @@ def connection_rows(
         "transport": transport_column(records["family"], records["transport"]),
         "role": name_column(records["role"], ROLES.get),
         **_ends(records, known),
+        **_actual_ends(records, translations),
         "fd": _nullable(events.fd, events.fd >= 0),
+        "generation": _nullable(events.generation, events.generation >= 0),
         "connect_ns": _nullable(connect_ns, opened & (records["role"] == 1) & (connect_ns >= 0)),
         "srtt_us": _nullable(records["srtt_us"], counted & (records["srtt_us"] != 0)),
         "state": name_column(records["state"], tcp_state_name),
@@ -99,6 +105,7 @@ def connection_rows(
     for name in ("send_calls", "receive_calls", "bytes_sent", "bytes_received", "retransmits"):
         values[name] = _nullable(records[name], counted)
     values |= _unix(events, unix_ends)
+    translations.forget(records[events.event == 4])
     values |= _protocols(events, protocols_of, (4, 7) if is_end else (4,))
     return build(TABLES["connections"], len(records), values)
 
@@ -156,6 +163,14 @@ def _unix(events: Events, unix_ends: UnixEndsOf) -> dict[str, Any]:
         for name in UNIX_COLUMNS if ends is not None else ():
             columns[name][row] = getattr(ends, name)
     return dict(columns)
+
+
+def _actual_ends(records: Rows, translations: Translations) -> dict[str, Any]:
+    found = translations.of_each(records)
+    return {
+        "actual_remote_ip": [one and format_address(one.family, one.remote_address) for one in found],
+        "actual_remote_port": [one and one.remote_port for one in found],
+    }
 
 
 def _protocols(

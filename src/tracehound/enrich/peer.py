@@ -2,9 +2,9 @@
 
 The other end is the row of `connections` whose addresses are the same the other way round; for a client without
 one, the listener at the remote address, or at the remote port of all addresses if the remote address is one of this
-host. All three were seen in the trace, so `peer_service_inferred` is false; it stays null with the service. An
-address names its service from the time of its row on. Leaves out network namespaces: two of them may use one
-address.
+host. Where a connection goes through NAT, its remote address is the one after it. All were seen in the trace, so
+`peer_service_inferred` is false; it stays null with the service. An address names its service from the time of its row
+on. Leaves out network namespaces: two of them may use one address.
 """
 
 from collections import OrderedDict
@@ -53,6 +53,7 @@ class Peers:
         self._ends = _Book()  # (local_ip, local_port, remote_ip, remote_port)
         self._listeners = _Book()  # (ip, port)
         self._own_ips = OrderedDict[str, int]()  # -> since
+        self._actual = OrderedDict[int, tuple[str, int]]()  # connection -> remote address and port after NAT
 
     def add(self, tables: Tables) -> Tables:
         """Learn from `listens` and `connections`, then fill `requests`."""
@@ -64,10 +65,18 @@ class Peers:
                 if row["remote_ip"] is not None:  # else unix, or UDP that is not connected
                     self._ends.set(tuple(row[name] for name in _ENDS), row["time_ns"], row["service"])
                 self._know_ip(row["local_ip"], row["time_ns"])
+            self._learn_nat(tables["connections"])
         requests = tables.get("requests")
         if requests is None or not len(requests):
             return tables
         return tables | {"requests": self._fill(requests)}
+
+    def _learn_nat(self, connections: pa.RecordBatch) -> None:
+        found = connections.filter(pc.is_valid(connections.column("actual_remote_ip")))
+        for row in found.select(["connection", "actual_remote_ip", "actual_remote_port"]).to_pylist():
+            self._actual[row["connection"]] = row["actual_remote_ip"], row["actual_remote_port"]
+            if len(self._actual) > ENDS_KEPT:
+                self._actual.popitem(last=False)
 
     def _know_ip(self, address: str | None, time_ns: int) -> None:
         if address is not None and time_ns < self._own_ips.get(address, time_ns + 1):
@@ -78,13 +87,14 @@ class Peers:
     def _fill(self, requests: pa.RecordBatch) -> pa.RecordBatch:
         connections = pc.fill_null(requests.column("connection"), -1).to_numpy(zero_copy_only=False)
         _, first, inverse = np.unique(connections, return_index=True, return_inverse=True)
-        wanted = requests.select(["time_ns", "role", *_ENDS]).take(pa.array(first)).to_pylist()
+        wanted = requests.select(["time_ns", "role", "connection", *_ENDS]).take(pa.array(first)).to_pylist()
         services = pa.array([self._peer(row) for row in wanted], pa.string()).take(pa.array(inverse))
         found = pc.if_else(pc.is_valid(services), pa.scalar(False), pa.scalar(None, pa.bool_()))
         return fill_columns(requests, {"peer_service": services, "peer_service_inferred": found})
 
     def _peer(self, row: dict[str, Any]) -> str | None:
-        time_ns, ip, port = row["time_ns"], row["remote_ip"], row["remote_port"]
+        ip, port = self._actual.get(row["connection"], (row["remote_ip"], row["remote_port"]))
+        time_ns = row["time_ns"]
         service = self._ends.get((ip, port, row["local_ip"], row["local_port"]), time_ns)
         if service is not None or row["role"] == "server" or ip is None:
             return service
@@ -95,7 +105,7 @@ class Peers:
         return service
 
     def _is_own(self, row: dict[str, Any], time_ns: int) -> bool:
-        ip = row["remote_ip"]
+        ip, _ = self._actual.get(row["connection"], (row["remote_ip"], 0))
         return ip in (row["local_ip"], "::1") or ip.startswith("127.") or self._own_ips.get(ip, time_ns + 1) <= time_ns
 
 

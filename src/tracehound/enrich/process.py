@@ -159,7 +159,10 @@ class ProcessNames:
         event = row.get("event", "fact")
         if known is not None and abs(known.process_start_ns - start_ns) > SAME_START_NS:
             known = None
-        if event == "start":
+        if event == "start" and row["preexisting"]:  # its name holds since it began
+            name = _Name(start_ns, row["ns_pid"], row["comm"], service_name(row["exe"], row["argv"]), bool(row["exe"]))
+            history.set(min(start_ns, time_ns), name)
+        elif event == "start":
             parent = self._histories.get(row["ppid"])
             inherited = parent.at(time_ns) if parent else None
             history.set(time_ns, _Name(start_ns, row["ns_pid"], row["comm"], inherited.service if inherited else None))
@@ -220,7 +223,18 @@ def _with_fact(known: _Name | None, fact: dict[str, Any]) -> _Name:
 def _events(tables: Tables) -> Iterator[dict[str, Any]]:
     """Yield process events and facts in the order of time, an event before a fact of the same moment."""
     wanted = {
-        "processes": ["time_ns", "pid", "ppid", "ns_pid", "process_start_ns", "comm", "event", "exe", "argv"],
+        "processes": [
+            "time_ns",
+            "pid",
+            "ppid",
+            "ns_pid",
+            "process_start_ns",
+            "comm",
+            "event",
+            "exe",
+            "argv",
+            "preexisting",
+        ],
         "fact_process": ["time_ns", "pid", "ns_pid", "start_ns", "comm", "exe", "argv", "service"],
     }
     found: list[dict[str, Any]] = []

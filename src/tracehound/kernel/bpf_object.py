@@ -142,6 +142,15 @@ class BpfObject:
             raise AttachError(f"cannot attach {name} to {section}: {first_line(log) or os.strerror(code)}", code)
         self._links.append(link)
 
+    def open_iterator(self, name: str) -> int:
+        """Return a new descriptor of what one loaded iterator program lists; raises AttachError."""
+        program = next(each for each in _programs(self._object) if program_name(each) == name)
+        fd = int(lib.bpf_open_iterator(program))
+        if fd < 0:
+            log = take_log()
+            raise AttachError(f"cannot run the iterator {name}: {first_line(log) or os.strerror(-fd)}", -fd)
+        return fd
+
     def detach(self) -> None:
         """Destroy all links; the maps stay readable."""
         while self._links:

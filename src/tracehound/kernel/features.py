@@ -44,7 +44,8 @@ def probe_features(btf_path: str | None = None) -> list[Feature]:
     found = [] if can_load_bpf() else [Feature("warn", "capabilities", "CAP_BPF and CAP_PERFMON are missing")]
     try:
         # nothing is traced: no process is marked, so the programs find nobody to watch
-        with Privileged(LoadSettings(1 << 20, 1 << 20, btf_path)) as kernel:
+        every = frozenset(program.feature for program in PROGRAMS)
+        with Privileged(LoadSettings(1 << 20, 1 << 20, btf_path, every)) as kernel:
             found += features_of(kernel.statuses)
     except KernelError as error:
         found.append(Feature("off", "tracing", str(error)))

@@ -14,6 +14,7 @@ from typing import Final, NamedTuple
 from tracehound.btf import wire_layout
 from tracehound.errors import AttachError, KernelError, LoadError, NotSupported
 from tracehound.kernel.bpf_object import BpfObject, ObjectOptions
+from tracehound.kernel.iterators import find_listeners, in_network_namespace
 from tracehound.kernel.probes import OBJECTS, PROGRAMS, RUN_ON_DEMAND, ProgramStatus
 from tracehound.native import ffi, lib
 
@@ -23,6 +24,9 @@ TRACE_PENDING: Final = 2
 TRACE_ON: Final = 3
 ORDER: Final = struct.Struct("<QQII")  # struct capture_order: skip_until[2], capture_class, reserved
 EPOCHS: Final = 1024
+DEFAULT_FEATURES: Final = frozenset({"processes", "tcp", "requests"})
+FILTER: Final = struct.Struct("<III16s")  # struct filter_key: kind, is_only, number, comm
+FILTER_KINDS: Final = {"uid": 0, "pid": 1, "comm": 2, "port": 3}  # enum filter_kind
 KERNEL_BTF: Final = "/sys/kernel/btf/vmlinux"
 
 
@@ -32,7 +36,11 @@ class LoadSettings(NamedTuple):
     ring_bytes: int
     lifecycle_ring_bytes: int
     btf_path: str | None = None
-    features: frozenset[str] = frozenset({"processes", "tcp", "requests"})
+    features: frozenset[str] = DEFAULT_FEATURES
+    trace_all: bool = False
+    trace_cgroups: bool = False
+    filters: tuple[tuple[str, bool, int | str], ...] = ()  # (uid, pid, comm or port; only that, else not that; value)
+    network_namespaces: tuple[str, ...] = ()  # whose listeners are to be known before data is captured, as paths
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,10 +75,17 @@ class Privileged:
 
     def _load(self, settings: LoadSettings) -> None:
         options = {
-            "config": {"config_own_tgid": os.getpid()},
+            "config": {
+                "config_own_tgid": os.getpid(),
+                "config_trace_all": settings.trace_all,
+                "config_trace_cgroups": settings.trace_cgroups,
+                "config_filters_only": filter_mask(settings.filters, True),
+                "config_filters_no": filter_mask(settings.filters, False),
+            },
             "sizes": {"data": settings.ring_bytes, "lifecycle": settings.lifecycle_ring_bytes},
             "btf_path": settings.btf_path,
         }
+        filtered = False
         for name in OBJECTS:
             wanted = [p for p in PROGRAMS if p.object == name and p.feature in settings.features]
             if not wanted:
@@ -90,8 +105,18 @@ class Privileged:
                 if reason is None and program.point not in RUN_ON_DEMAND:
                     reason = self._attach(loaded, program.name)
                 self.statuses.append(ProgramStatus(program, reason is None, reason))
+            if "filters" in self.maps and not filtered:
+                filtered = True
+                self._write_filters(settings.filters)
+            if name == "seed":
+                find_listeners(self, settings.network_namespaces)
         if not any(status.attached for status in self.statuses):
             raise LoadError(f"no BPF program could be attached; the first: {self.statuses[0].reason}")
+
+    def _write_filters(self, filters: Iterable[tuple[str, bool, int | str]]) -> None:
+        for kind, is_only, value in filters:
+            number, comm = (0, value.encode()[:15]) if isinstance(value, str) else (value, b"")
+            self._update("filters", FILTER.pack(FILTER_KINDS[kind], is_only, number, comm), struct.pack("<I", 1))
 
     @staticmethod
     def _attach(loaded: BpfObject, program: str) -> str | None:
@@ -135,6 +160,32 @@ class Privileged:
         if found is None or "on_mark" not in found.programs():
             raise LoadError(f"a command cannot be followed: {self.statuses[0].reason}")
         return found
+
+    def add_target_pids(self, pids: Iterable[int]) -> None:
+        """Name processes, by their pids in our own namespace, that the next seeding takes in; raises KernelError."""
+        for pid in pids:
+            self._update("target_pids", struct.pack("<I", pid), struct.pack("<I", 1))
+
+    def add_target_cgroup(self, number: int) -> None:
+        """Trace what is and will be in a version-2 cgroup and below it, by its id; raises KernelError."""
+        self._update("target_cgroups", struct.pack("<Q", number), struct.pack("<I", 1))
+
+    def know_listeners(self, network_namespace: int) -> None:
+        """Say that all listening ports of a network namespace, by its inode, are known; raises KernelError."""
+        self._update("listeners", struct.pack("<II", network_namespace, 0), struct.pack("<I", 0))
+
+    def open_iterator(self, name: str, network_namespace: str | None = None) -> int | None:
+        """Return a new descriptor of what an iterator program lists, the caller's to close; None if it is not loaded.
+
+        `network_namespace`: the file of another namespace whose sockets are listed. Raises KernelError.
+        """
+        program = next((program for program in PROGRAMS if program.name == name), None)
+        loaded = next((each for each in self._objects if program and each.name == program.object), None)
+        if loaded is None or program is None or name not in loaded.programs():
+            return None
+        if network_namespace is None:
+            return loaded.open_iterator(name)
+        return in_network_namespace(network_namespace, lambda: loaded.open_iterator(name))
 
     def traced_pids(self) -> list[int]:
         """Return the processes that are traced now."""
@@ -210,6 +261,11 @@ class Privileged:
 
     def __exit__(self, *_: object) -> None:
         self.close()
+
+
+def filter_mask(filters: Iterable[tuple[str, bool, int | str]], is_only: bool) -> int:
+    """Return the bits of the kinds that have a filter of that sense."""
+    return sum({1 << FILTER_KINDS[kind] for kind, sense, _ in filters if sense == is_only})
 
 
 def check_btf(path: str | None) -> None:

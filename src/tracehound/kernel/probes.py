@@ -19,10 +19,15 @@ PROGRAMS: Final = (
     Program("on_fork", "process", "sched_process_fork", "processes", "children are not followed"),
     Program("on_exec", "process", "sched_process_exec", "processes", "no exec rows, and nothing of CMD is traced"),
     Program("on_exit", "process", "sched_process_exit", "processes", "no exit rows"),
+    Program("on_move", "process", "cgroup_attach_task", "processes", "who joins a traced cgroup is not seen"),
     Program("on_mark", "process", "syscall", "processes", "a command cannot be followed from its start"),
     Program("on_state", "connection", "inet_sock_set_state", "tcp", "no connections and listens"),
     Program("on_destroy", "connection", "tcp_destroy_sock", "tcp", "no close rows"),
     Program("on_retransmit", "connection", "tcp_retransmit_skb", "tcp", "no retransmits"),
+    Program("on_task", "seed", "iter/task", "processes", "processes that were there before are not seen"),
+    Program("on_file", "seed", "iter/task_file", "tcp", "what was connected before is seen at its next call"),
+    Program("on_tcp", "seed", "iter/tcp", "tcp", "roles of connections from before are unknown"),
+    Program("on_open", "seed", "iter/tcp", "tcp", "counters of open connections are not told"),
     Program("on_send", "data", "sock_send_length", "requests", "no requests: what is sent is not seen"),
     Program("on_receive", "data", "sock_recv_length", "requests", "no requests: what is received is not seen"),
     Program(
@@ -36,10 +41,15 @@ PROGRAMS: Final = (
         "receives by several threads may be disputed, bytes taken by splice show as a gap",
     ),
     Program("on_second", "counted", "syscall", "requests", "no close rows of UDP and unix sockets"),
+    Program("on_transmit", "nat", "net_dev_queue", "nat", "no addresses after NAT: exchange differs at its two ends"),
+    Program(
+        "on_sys_enter", "descriptor", "sys_enter", "files", "file rows have no duration, connections no generation"
+    ),
+    Program("on_sys_exit", "descriptor", "sys_exit", "files", "no file rows"),
 )
 
 # Points of programs that are run on demand and not attached.
-RUN_ON_DEMAND: Final = frozenset({"syscall"})
+RUN_ON_DEMAND: Final = frozenset({"syscall", "iter/task", "iter/task_file", "iter/tcp"})
 
 # Objects in the order they are loaded: the first that has a map shares it with those after it.
 OBJECTS: Final = tuple(dict.fromkeys(program.object for program in PROGRAMS))

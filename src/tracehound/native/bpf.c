@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+#include <errno.h>
 #include <stdarg.h>
 #include <stdbool.h>
 #include <stdint.h>
@@ -57,4 +58,18 @@ int bpf_run_here(int program_fd, void *context, uint32_t size)
 	int status = bpf_prog_test_run_opts(program_fd, &options);
 
 	return status ? status : (int)options.retval;
+}
+
+int bpf_open_iterator(const struct bpf_program *program)
+{
+	struct bpf_link *link = bpf_program__attach_iter(program, NULL);
+	int fd;
+
+	if (!link)
+		return -errno;
+	fd = bpf_iter_create(bpf_link__fd(link));
+	if (fd < 0)
+		fd = -errno;
+	bpf_link__destroy(link); /* the open iterator keeps what it needs */
+	return fd;
 }

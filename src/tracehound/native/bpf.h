@@ -1,4 +1,4 @@
-/* Loading BPF objects: what kernel/bpf_object.py uses of libbpf, and three calls of our own. */
+/* Loading BPF objects: what kernel/bpf_object.py uses of libbpf, and a few calls of our own. */
 struct bpf_object;
 struct bpf_program;
 struct bpf_map;
@@ -37,3 +37,5 @@ int bpf_map_get_next_key(int fd, const void *key, void *next);
 int libbpf_num_possible_cpus(void);
 /* Runs a program of type `syscall` in this thread; `context` is read and written. 0 or -errno. */
 int bpf_run_here(int program_fd, void *context, uint32_t size);
+/* Opens what an iterator program lists; a descriptor or -errno. */
+int bpf_open_iterator(const struct bpf_program *program);

@@ -25,19 +25,32 @@ _READING: Final = frozenset({"SELECT", "EXPLAIN", "MULTI"})  # MULTI: PIVOT
 
 def run_query(query: str, sources: Mapping[str, Any]) -> "pa.Table":
     """Run one reading statement over `sources` (pyarrow tables or datasets by name); QueryError shows the place."""
+    with locked_connection(sources) as connection:
+        return query_on(connection, query)
+
+
+def locked_connection(sources: Mapping[str, Any]) -> "duckdb.DuckDBPyConnection":
+    """Return a new engine that can read `sources` and nothing else; more can be registered later."""
     import duckdb
 
-    with duckdb.connect(":memory:", config=_CONFIG) as connection:
-        connection.execute("SET TimeZone = 'UTC'")
-        for name, source in sources.items():
-            connection.register(name, source)
-        connection.execute("SET enable_external_access = false")
-        connection.execute("SET lock_configuration = true")
-        try:
-            _check_reading(connection, query)
-            return connection.sql(query).to_arrow_table()
-        except duckdb.Error as error:
-            raise QueryError(_located(connection, query, str(error))) from error
+    connection = duckdb.connect(":memory:", config=_CONFIG)
+    connection.execute("SET TimeZone = 'UTC'")
+    for name, source in sources.items():
+        connection.register(name, source)
+    connection.execute("SET enable_external_access = false")
+    connection.execute("SET lock_configuration = true")
+    return connection
+
+
+def query_on(connection: "duckdb.DuckDBPyConnection", query: str) -> "pa.Table":
+    """Run one reading statement; QueryError shows the place."""
+    import duckdb
+
+    try:
+        _check_reading(connection, query)
+        return connection.sql(query).to_arrow_table()
+    except duckdb.Error as error:
+        raise QueryError(_located(connection, query, str(error))) from error
 
 
 def _check_reading(connection: "duckdb.DuckDBPyConnection", query: str) -> None:

@@ -5,8 +5,9 @@ import pkgutil
 
 from tracehound.errors import UsageError
 from tracehound.sinks._sink import Sink, SinkKind, Source
+from tracehound.sinks._where import WhereSink, where_rows
 
-__all__ = ["Sink", "SinkKind", "Source", "kind", "names"]
+__all__ = ["Sink", "SinkKind", "Source", "WhereSink", "kind", "names", "where_rows"]
 
 
 def names() -> tuple[str, ...]:

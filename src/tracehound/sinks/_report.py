@@ -1,12 +1,13 @@
 """The summary as text, never wider than the terminal: what ran, who talked to whom, what was slow, what failed."""
 
+import os
 import shlex
 import textwrap
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Final
 
 from tracehound.sinks._calls import SLOWEST, Calls, Group, GroupKey, address
-from tracehound.sinks._summary import BYTE_COUNTERS, Ending, Summary, by_requests
+from tracehound.sinks._summary import BYTE_COUNTERS, ELSEWHERE, Ending, Summary, by_requests
 from tracehound.sinks._text import (
     BOLD,
     GREEN,
@@ -26,7 +27,9 @@ from tracehound.sinks._text import (
 
 GROUPS_SHOWN: Final = 20
 ERRORS_SHOWN: Final = 10
+DIRECTORIES_SHOWN: Final = 3
 DOTS: Final = ("  ·  ", " · ")  # the widest that fits
+FAR_DOT: Final = "   ·   "
 _LEAST_COMMAND: Final = 8
 # counter -> what would help
 REMEDIES: Final[Mapping[str, str]] = {
@@ -45,7 +48,7 @@ def render(summary: Summary, ending: Ending, *, width: int = 80, color: bool = F
         _calls("Calls (client side)", summary.calls, summary.comms, width, color),
         _calls("Served (clients not traced)", summary.served, summary.comms, width, color),
         [*_slowest(summary, width, color), *_errors(summary, width, color)],
-        _processes(summary, width),
+        _endings(summary, width),
         [*_not_traced(summary, width, color), *(cut(f" {printable(note)}", width) for note in ending.notes)],
         _kept(ending, width),
     ]
@@ -184,6 +187,28 @@ def _errors(summary: Summary, width: int, color: bool) -> list[str]:
 def _titled(title: str, columns: Sequence[Column], width: int, color: bool) -> list[str]:
     rows = lines(fit(columns, width - 2), color=color, heads=False)
     return [f" {paint(title, BOLD if color else '')}", *(f"  {row}" for row in rows)]
+
+
+def _endings(summary: Summary, width: int) -> list[str]:
+    """Return files and processes, in one line if they fit."""
+    parts = [*_files(summary, width), *_processes(summary, width)]
+    together = FAR_DOT.join([parts[0], *(part.lstrip() for part in parts[1:])]) if parts else ""
+    return [together] if together and width_of(together) <= width else parts
+
+
+def _files(summary: Summary, width: int) -> list[str]:
+    total = summary.written.total()
+    if not total:
+        return []
+    names = [name for name in summary.written if name != ELSEWHERE]
+    common = os.path.commonpath(names)
+    if len(names) == len(summary.written) and (len(names) == 1 or common.count("/") > 1):
+        return [cut(f" Files  {total:,} opened for writing in {printable(common)}", width)]
+    shown = [(name, count) for name, count in summary.written.most_common() if name != ELSEWHERE][:DIRECTORIES_SHOWN]
+    texts = [f"{count:,} in {printable(name)}" for name, count in shown]
+    rest = total - sum(count for _, count in shown)
+    texts += [f"{rest:,} elsewhere"] if rest else []
+    return [cut(f" Files  {total:,} opened for writing: {', '.join(texts)}", width)]
 
 
 def _processes(summary: Summary, width: int) -> list[str]:

@@ -13,7 +13,9 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 BYTE_COUNTERS: Final = frozenset({"gap", "iov_cut", "opaque_bytes"})  # these count bytes, all others events
-_KINDS: Final = 1000  # distinct failures kept
+_KINDS: Final = 1000  # distinct failures, and distinct directories, kept
+_NO_FILES: Final = "^/(dev|proc|sys)(/|$)"  # devices and the kernel's own: nothing is kept there
+ELSEWHERE: Final = ""  # directories beyond those kept
 _QUANTILES: Final = (0.5, 0.95, 0.99)
 
 
@@ -51,6 +53,7 @@ class Summary:
         self.processes = 0
         self.exit_codes: Counter[int] = Counter()  # of those that did not end with 0
         self.signals: Counter[tuple[str, str]] = Counter()  # (signal, reason)
+        self.written: Counter[str] = Counter()  # opens for writing that succeeded, by directory
         self.losses: Counter[str] = Counter()
         self.not_traced: list[NotTraced] = []
         self.requests = 0
@@ -84,6 +87,7 @@ class Summary:
             ("requests", self._add_requests),
             ("connections", self._add_connections),
             ("processes", self._add_processes),
+            ("files", self._add_files),
             ("losses", self._add_losses),
             ("probes", self._add_probes),
         ):
@@ -139,6 +143,20 @@ class Summary:
             elif row["event"] == "exit" and row["exit_code"]:
                 self.exit_codes[row["exit_code"]] += count
 
+    def _add_files(self, batch: "pa.RecordBatch") -> None:
+        import pyarrow as pa
+        import pyarrow.compute as pc
+
+        opened = batch.filter(pc.and_(pc.is_valid(batch["fd"]), pc.is_valid(batch["resolved_path"])))
+        writes = pc.is_in(pc.list_element(opened["flags"], 0), pa.array(["O_WRONLY", "O_RDWR"]))
+        is_file = pc.invert(pc.match_substring_regex(opened["resolved_path"], _NO_FILES))
+        paths = opened["resolved_path"].filter(pc.and_(writes, is_file))
+        directories = pc.replace_substring_regex(paths, r"/[^/]*\z", "")
+        for found in pc.value_counts(directories).to_pylist():
+            directory = found["values"] or "/"
+            known = directory in self.written or len(self.written) < _KINDS
+            self.written[directory if known else ELSEWHERE] += found["counts"]
+
     def _add_losses(self, batch: "pa.RecordBatch") -> None:
         for row in batch.select(["counter", "count"]).to_pylist():
             self.losses[row["counter"]] += row["count"] or 0
@@ -172,6 +190,7 @@ class Summary:
             "processes": self.processes,
             "exit_codes": {str(code): count for code, count in sorted(self.exit_codes.items())},
             "signals": {name: count for (name, _), count in sorted(self.signals.items())},
+            "opened_for_writing": self.written.total(),
             "requests": self.requests,
             "failed": self.failed,
             "events": ending.events,

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "SINK", "Ending", "LiveRows", "StatusLine", "Summary",
-    "columns_of", "cut", "printable", "render", "wants_color", "width_of",
+    "address", "columns_of", "cut", "duration", "printable", "render", "size", "wants_color", "width_of",
 ]  # fmt: skip
 
 FILE_WIDTH: Final = 120
