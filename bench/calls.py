@@ -142,11 +142,12 @@ def counted_runs() -> Iterator[None]:
 
 def run_ns(kernel: Privileged, target: Target, size: int) -> float:
     """Return ns per run of on_send and on_receive, by the kernel's count, over one slice."""
-    before = kernel.run_times()
+    before = kernel.runs()
     target.time(size, SLICE[size])
-    after = kernel.run_times()
-    spent = [(after[name][0] - before[name][0], after[name][1] - before[name][1]) for name in ("on_send", "on_receive")]
-    return sum(time_ns for time_ns, _ in spent) / max(sum(count for _, count in spent), 1)
+    after = kernel.runs()
+    names = ("on_send", "on_receive")
+    spent_ns = sum(after[name].run_time_ns - before[name].run_time_ns for name in names)
+    return spent_ns / max(sum(after[name].hits - before[name].hits for name in names), 1)
 
 
 def drain_of(kernel: Privileged) -> Drain:

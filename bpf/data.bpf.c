@@ -79,6 +79,8 @@ static __always_inline void account_call(struct call *call, struct socket_state 
 	if (state->flags & CONNECTION_SHARED && state->calls[direction] &&
 	    state->position[direction] != call->start)
 		call->flags |= DATA_DISPUTED;
+	if (!(state->flags & CONNECTION_SHARED) && state->position[direction] != call->start)
+		call->flags |= DATA_UNWATCHED;
 	state->tid[direction] = call->tid;
 	state->position[direction] = call->end;
 	__sync_fetch_and_add(&state->calls[direction], 1);

@@ -200,26 +200,25 @@ static void emit_exit(struct task_struct *task)
 	submit_record(record, record->header.ring_seq, sizeof(*record));
 }
 
-SEC("tp_btf/sched_process_fork")
-int BPF_PROG(on_fork, struct task_struct *parent, struct task_struct *child)
+/* The child's mode, after it was put into the set of traced processes; TRACE_NONE: not traced. */
+static __always_inline __u32 follow_fork(const struct task_struct *parent,
+					 const struct task_struct *child)
 {
 	__u32 mode, tgid = child->tgid;
 
 	if (tgid == (__u32)parent->tgid)
-		return 0; /* a thread */
+		return TRACE_NONE; /* a thread */
 	mode = mode_of(parent->tgid);
-	if (mode == TRACE_NONE)
-		return 0;
 	if (mode == TRACE_SPAWNER)
 		mode = TRACE_PENDING;
-	if (!config_trace_all && bpf_map_update_elem(&traced, &tgid, &mode, BPF_ANY))
+	if (mode != TRACE_NONE && !config_trace_all &&
+	    bpf_map_update_elem(&traced, &tgid, &mode, BPF_ANY))
 		count_loss(LOSS_TABLE_FULL, 1);
-	emit_fork(parent, child);
-	return 0;
+	return mode;
 }
 
-SEC("tp_btf/sched_process_exec")
-int BPF_PROG(on_exec, struct task_struct *task, int old_pid, struct linux_binprm *program)
+/* Whether the process is traced from this exec on. */
+static __always_inline bool follow_exec(const struct task_struct *task)
 {
 	__u32 mode, tgid = task->tgid;
 
@@ -228,25 +227,68 @@ int BPF_PROG(on_exec, struct task_struct *task, int old_pid, struct linux_binprm
 		mode = TRACE_ON;
 		bpf_map_update_elem(&traced, &tgid, &mode, BPF_EXIST);
 	}
-	if (mode == TRACE_ON)
-		emit_exec(task, old_pid, program);
-	return 0;
+	return mode == TRACE_ON;
 }
 
-/* Deleting the process from the set is the guard against a second record of its exit. */
-SEC("tp_btf/sched_process_exit")
-int BPF_PROG(on_exit, struct task_struct *task)
+/*
+ * Whether a traced process has ended with this thread. Deleting it from the set
+ * is the guard against a second record of its exit.
+ */
+static __always_inline bool follow_exit(void *ctx, struct task_struct *task)
 {
 	__u32 tgid = task->tgid, mode;
 
 	if (!is_group_dead(ctx, task))
-		return 0;
+		return false;
 	mode = mode_of(tgid);
 	if (mode != TRACE_ON && mode != TRACE_PENDING)
-		return 0;
-	if (bpf_map_delete_elem(&traced, &tgid) && !config_trace_all)
-		return 0;
-	emit_exit(task);
+		return false;
+	return !bpf_map_delete_elem(&traced, &tgid) || config_trace_all;
+}
+
+SEC("tp_btf/sched_process_fork")
+int BPF_PROG(on_fork, struct task_struct *parent, struct task_struct *child)
+{
+	if (follow_fork(parent, child) != TRACE_NONE)
+		emit_fork(parent, child);
+	return 0;
+}
+
+SEC("tp_btf/sched_process_exec")
+int BPF_PROG(on_exec, struct task_struct *task, int old_pid, struct linux_binprm *program)
+{
+	if (follow_exec(task))
+		emit_exec(task, old_pid, program);
+	return 0;
+}
+
+SEC("tp_btf/sched_process_exit")
+int BPF_PROG(on_exit, struct task_struct *task)
+{
+	if (follow_exit(ctx, task))
+		emit_exit(task);
+	return 0;
+}
+
+/* In the place of these while no records of processes are wanted: who is traced is still kept. */
+SEC("tp_btf/sched_process_fork")
+int BPF_PROG(on_fork_untold, struct task_struct *parent, struct task_struct *child)
+{
+	follow_fork(parent, child);
+	return 0;
+}
+
+SEC("tp_btf/sched_process_exec")
+int BPF_PROG(on_exec_untold, struct task_struct *task)
+{
+	follow_exec(task);
+	return 0;
+}
+
+SEC("tp_btf/sched_process_exit")
+int BPF_PROG(on_exit_untold, struct task_struct *task)
+{
+	follow_exit(ctx, task);
 	return 0;
 }
 

@@ -31,6 +31,11 @@ struct user_vector {
 
 enum { USER_MSGHDR_IOV = 16 }; /* offset of msg_iov */
 
+struct {
+	__uint(type, BPF_MAP_TYPE_RINGBUF);
+	__uint(max_entries, 16 << 20);
+} data SEC(".maps");
+
 /* The payload of a call, consumed from first to last byte. */
 struct cursor {
 	__u64 iovecs;	   /* user address of those not begun */

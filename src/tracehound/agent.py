@@ -9,7 +9,7 @@ import shutil
 import subprocess
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
@@ -19,9 +19,9 @@ import numpy as np
 from tracehound.batch import Batch, Merge, split
 from tracehound.btf import Layout, wire_layout
 from tracehound.config import MIB, Settings
-from tracehound.errors import TargetError
+from tracehound.errors import KernelError, TargetError
 from tracehound.kernel.privileged import TRACE_NONE, TRACE_SPAWNER, CaptureOrderWords, LoadSettings, Privileged
-from tracehound.kernel.probes import ProgramStatus
+from tracehound.kernel.probes import FEATURES, ProgramStatus
 from tracehound.kernel.ring import Drain
 from tracehound.procfs import FactWriter, add_cgroup, add_clock, boot_id, read_process
 from tracehound.protocols import load_protocols
@@ -141,7 +141,7 @@ class Trace:
     def load(self) -> None:
         """Load and attach the programs; nothing is traced yet. Raises KernelError."""
         sizes = (self.settings.ring_mib * MIB, self.settings.lifecycle_ring_mib * MIB)
-        self._kernel = Privileged(LoadSettings(*sizes, self.settings.btf))
+        self._kernel = Privileged(LoadSettings(*sizes, self.settings.btf, self.settings.off))
 
     def start(self, sinks: Sequence["Sink"]) -> None:
         """Start the command, and hand its rows to `sinks` from a thread; they stay the caller's to close.
@@ -161,12 +161,35 @@ class Trace:
         self.process = spawn(self._kernel, self.target)
         self._thread.start()
 
-    def _start_drain(self, kernel: Privileged) -> None:
+    @property
+    def switches(self) -> dict[str, bool]:
+        """Which features are on; before the load: will be."""
+        return start_switches(self.settings.off) if self._kernel is None else self._kernel.switches
+
+    def enable(self, feature: str) -> None:
+        """Attach the programs of a feature, if it is not on. Raises UsageError, before the load KernelError."""
+        kernel = self._loaded()
+        kernel.enable(feature)
+        if self._drain is not None:
+            self._drain.add(self._rings(kernel), kernel.limits_fd())
+
+    def disable(self, feature: str) -> None:
+        """Detach the programs of a feature, if it is on. Raises as `enable`."""
+        self._loaded().disable(feature)
+
+    def _loaded(self) -> Privileged:
+        if self._kernel is None:
+            raise KernelError("nothing can be switched before the programs are loaded")
+        return self._kernel
+
+    def _rings(self, kernel: Privileged) -> list[tuple[int, int, int]]:
         sizes = {"lifecycle": self.settings.lifecycle_ring_mib * MIB, "data": self.settings.ring_mib * MIB}
         ring_ids = self.layout.enum("ring_id")
-        rings = [(fd, sizes[name], ring_ids[f"RING_{name.upper()}"]) for name, fd in kernel.ring_fds().items()]
+        return [(fd, sizes[name], ring_ids[f"RING_{name.upper()}"]) for name, fd in kernel.ring_fds().items()]
+
+    def _start_drain(self, kernel: Privileged) -> None:
         self._drain = Drain(
-            rings,
+            self._rings(kernel),
             budget_bytes=self.settings.backlog_mib * MIB,
             lifecycle_budget_bytes=self.settings.lifecycle_backlog_mib * MIB,
             limit_map_fd=kernel.limits_fd(),
@@ -318,7 +341,12 @@ def probe_rows(statuses: Sequence[ProgramStatus]) -> "pa.RecordBatch":
     return build(TABLES["probes"], len(statuses), values)
 
 
-def recording_source(target: Command) -> "Source":
+def start_switches(off: Collection[str]) -> dict[str, bool]:
+    """Return which features are on at the start."""
+    return {feature: feature not in off for feature in FEATURES}
+
+
+def recording_source(target: Command, off: Collection[str] = ()) -> "Source":
     """Return what a sink is told of a trace when it is opened: the tables' schemas, and the facts of this machine."""
     import platform
     from importlib.metadata import version
@@ -336,7 +364,7 @@ def recording_source(target: Command) -> "Source":
         version=version("tracehound"),
         command=target.argv,
         kernel=platform.release(),
-        switches={"processes": True, "tcp": True, "requests": True},
+        switches=start_switches(off),
         clock_anchors=((time.monotonic_ns(), time.time_ns()),),
     )
     return Source(schemas, facts)

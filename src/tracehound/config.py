@@ -20,6 +20,7 @@ class Settings:
     response_timeout_s: float = 300.0
     btf: str | None = None
     redact: bool = True
+    off: frozenset[str] = frozenset()  # switches that are off at the start: processes, tcp, requests ...
 
     def __post_init__(self) -> None:
         """Refuse what cannot be, naming the setting."""

@@ -26,7 +26,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from tracehound.cli._command import Command
-from tracehound.cli._options import add_format
+from tracehound.cli._options import add_format, add_switches, switched_off
 from tracehound.errors import UsageError
 
 if TYPE_CHECKING:
@@ -63,6 +63,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--btf", metavar="FILE", help="the kernel's BTF, if not the running kernel's own")
     for name, kind, text in SETTINGS:
         parser.add_argument(f"--{name}", type=kind, metavar="N", help=text)
+    add_switches(parser)
     parser.add_argument("argv", nargs=argparse.REMAINDER, metavar="-- COMMAND", help="the command and its arguments")
 
 
@@ -96,7 +97,7 @@ def _settings(options: argparse.Namespace) -> "Settings":
     given = {field: getattr(options, field) for field in names.values() if getattr(options, field) is not None}
     if "response_timeout" in given:
         given["response_timeout_s"] = given.pop("response_timeout")
-    return Settings(btf=options.btf, redact=not options.no_redact, **given)
+    return Settings(btf=options.btf, redact=not options.no_redact, off=switched_off(options), **given)
 
 
 def _open_sinks(options: argparse.Namespace, trace: "Trace") -> tuple[list["Sink"], str | None]:
@@ -105,7 +106,7 @@ def _open_sinks(options: argparse.Namespace, trace: "Trace") -> tuple[list["Sink
     from tracehound.recording import new_state_recording
     from tracehound.sinks import kind
 
-    source: Source = recording_source(trace.target)
+    source: Source = recording_source(trace.target, trace.settings.off)
     sinks: list[Sink] = []
     if options.output:
         sinks.append(kind("jsonl" if options.format == "json" else "console").open(options.output, source))

@@ -6,6 +6,7 @@ One class that takes and returns plain data and descriptors, so that it can stan
 import mmap
 import os
 import struct
+import threading
 from collections.abc import Iterable
 from contextlib import ExitStack
 from dataclasses import dataclass
@@ -13,8 +14,8 @@ from typing import Final, NamedTuple
 
 from tracehound.btf import wire_layout
 from tracehound.errors import AttachError, KernelError, LoadError, NotSupported
-from tracehound.kernel.bpf_object import BpfObject, ObjectOptions
-from tracehound.kernel.probes import OBJECTS, PROGRAMS, RUN_ON_DEMAND, ProgramStatus
+from tracehound.kernel.bpf_object import BpfObject, ObjectOptions, ProgramRuns
+from tracehound.kernel.probes import FEATURES, PROGRAMS, RUN_ON_DEMAND, Program, ProgramStatus, check_features
 from tracehound.native import ffi, lib
 
 TRACE_NONE: Final = 0
@@ -32,7 +33,7 @@ class LoadSettings(NamedTuple):
     ring_bytes: int
     lifecycle_ring_bytes: int
     btf_path: str | None = None
-    features: frozenset[str] = frozenset({"processes", "tcp", "requests"})
+    off: frozenset[str] = frozenset()  # features whose programs are not attached at the start
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,52 +55,103 @@ class Privileged:
         Raises PermissionDenied, NotSupported without BTF, and LoadError when no program at all can be loaded.
         """
         check_btf(settings.btf_path)
-        self.statuses: list[ProgramStatus] = []
+        check_features(settings.off)
         self.maps: dict[str, int] = {}
-        self._objects: list[BpfObject] = []
+        self._settings = settings
+        self._switches = dict.fromkeys(FEATURES, False)
+        self._switching = threading.Lock()
+        self._is_over = False
+        self._objects: dict[str, BpfObject] = {}
+        self._reasons: dict[str, str] = {}  # why a program, or all of an object, is not there
         self._cpus = lib.libbpf_num_possible_cpus()
         self._mapped: list[mmap.mmap] = []
+        self._epochs: mmap.mmap | bytearray = bytearray(EPOCHS * 4)
         with ExitStack() as undo:
             undo.callback(self.close)
-            self._load(settings)
-            self._epochs = self._map_array("order_epoch", EPOCHS * 4)
+            for feature in FEATURES:
+                self._switch(feature, feature not in settings.off)
+            if not any(each.attached() for each in self._objects.values()):
+                raise LoadError(f"no BPF program could be attached; the first: {next(iter(self._reasons.values()))}")
             undo.pop_all()
 
-    def _load(self, settings: LoadSettings) -> None:
-        options = {
-            "config": {"config_own_tgid": os.getpid()},
-            "sizes": {"data": settings.ring_bytes, "lifecycle": settings.lifecycle_ring_bytes},
-            "btf_path": settings.btf_path,
-        }
-        for name in OBJECTS:
-            wanted = [p for p in PROGRAMS if p.object == name and p.feature in settings.features]
-            if not wanted:
-                continue
-            try:
-                loaded = BpfObject(name, ObjectOptions(shared=dict(self.maps), **options))  # type: ignore[arg-type]
-            except LoadError as error:
-                self.statuses += [ProgramStatus(program, False, str(error)) for program in wanted]
-                continue
-            self._objects.append(loaded)
-            for map_name, fd in loaded.maps.items():
-                if "." not in map_name:
-                    self.maps.setdefault(map_name, fd)
-            reasons = {refusal.program: refusal.reason for refusal in loaded.refusals}
-            for program in wanted:
-                reason = reasons.get(program.name)
-                if reason is None and program.point not in RUN_ON_DEMAND:
-                    reason = self._attach(loaded, program.name)
-                self.statuses.append(ProgramStatus(program, reason is None, reason))
-        if not any(status.attached for status in self.statuses):
-            raise LoadError(f"no BPF program could be attached; the first: {self.statuses[0].reason}")
+    # ---- switches --------------------------------------------------------------------------------------------------
 
-    @staticmethod
-    def _attach(loaded: BpfObject, program: str) -> str | None:
+    @property
+    def switches(self) -> dict[str, bool]:
+        """Which features are on."""
+        return dict(self._switches)
+
+    @property
+    def statuses(self) -> list[ProgramStatus]:
+        """What has become of each program that is wanted now."""
+        found = []
+        for program in PROGRAMS:
+            if self._switches[program.feature] is not program.stands_in:
+                reason = self._reasons.get(program.name) or self._reasons.get(program.object)
+                found.append(ProgramStatus(program, reason is None, reason))
+        return found
+
+    def enable(self, feature: str) -> None:
+        """Attach the programs of a feature, now and if it is not on; `statuses` tells which could not be."""
+        check_features([feature])
+        with self._switching:
+            if not self._is_over and not self._switches[feature]:
+                self._switch(feature, True)
+
+    def disable(self, feature: str) -> None:
+        """Detach the programs of a feature, if it is on; its maps stay."""
+        check_features([feature])
+        with self._switching:
+            if not self._is_over and self._switches[feature]:
+                self._switch(feature, False)
+
+    def _switch(self, feature: str, is_on: bool) -> None:
+        """Attach what serves a feature that is on or off, then detach the other programs: nobody is lost between."""
+        programs = [program for program in PROGRAMS if program.feature == feature]
+        for program in programs:
+            if program.stands_in is not is_on:
+                self._attach(program)
+        for program in programs:
+            if program.stands_in is is_on and program.object in self._objects:
+                self._objects[program.object].detach(program.name)
+        self._switches[feature] = is_on
+
+    def _attach(self, program: Program) -> None:
+        loaded = self._load(program.object)
+        if loaded is None or program.point in RUN_ON_DEMAND or program.name not in loaded.programs():
+            return
+        self._reasons.pop(program.name, None)
         try:
-            loaded.attach(program)
+            loaded.attach(program.name)
         except AttachError as error:
-            return str(error)
-        return None
+            self._reasons[program.name] = str(error)
+
+    def _load(self, name: str) -> BpfObject | None:
+        """Return an object, loaded on first use; the first that has a map shares it with those after it."""
+        if name in self._objects or name in self._reasons:
+            return self._objects.get(name)
+        settings = self._settings
+        options = ObjectOptions(
+            config={"config_own_tgid": os.getpid()},
+            sizes={"data": settings.ring_bytes, "lifecycle": settings.lifecycle_ring_bytes},
+            shared=dict(self.maps),
+            btf_path=settings.btf_path,
+        )
+        try:
+            loaded = BpfObject(name, options)
+        except LoadError as error:
+            self._reasons[name] = str(error)
+            return None
+        self._objects[name] = loaded
+        self._reasons |= {refusal.program: refusal.reason for refusal in loaded.refusals}
+        for map_name, fd in loaded.maps.items():
+            if "." not in map_name:
+                self.maps.setdefault(map_name, fd)
+        if not self._mapped and "order_epoch" in self.maps:
+            self._epochs = self._map_array("order_epoch", EPOCHS * 4)
+        return loaded
+
+    # ---- maps ------------------------------------------------------------------------------------------------------
 
     def ring_fds(self) -> dict[str, int]:
         """Return the descriptors of the rings by name: lifecycle, data."""
@@ -125,9 +177,10 @@ class Privileged:
         return int(mark[1])
 
     def _process(self) -> BpfObject:
-        found = next((each for each in self._objects if each.name == "process"), None)
+        found = self._objects.get("process")
         if found is None or "on_mark" not in found.programs():
-            raise LoadError(f"a command cannot be followed: {self.statuses[0].reason}")
+            reason = self._reasons.get("on_mark") or self._reasons.get("process")
+            raise LoadError(f"a command cannot be followed: {reason}")
         return found
 
     def traced_pids(self) -> list[int]:
@@ -163,9 +216,9 @@ class Privileged:
         """Return, per CPU, the next ring_seq of a ring (`enum ring_id`)."""
         return self._per_cpu("ring_sequence", ring)
 
-    def run_times(self) -> dict[str, tuple[int, int]]:
-        """Return (ns spent, runs) of each program; zeros unless the kernel counts them (kernel.bpf_stats_enabled)."""
-        return {name: each.run_time(name) for each in self._objects for name in each.programs()}
+    def runs(self) -> dict[str, ProgramRuns]:
+        """Return the kernel's own account of each loaded program, by name."""
+        return {name: each.runs(name) for each in self._objects.values() for name in each.programs()}
 
     def _per_cpu(self, name: str, index: int) -> list[int]:
         values = ffi.new("uint64_t[]", self._cpus)
@@ -178,25 +231,27 @@ class Privileged:
             code = ffi.errno
             raise KernelError(f"cannot write the BPF map {name}: {os.strerror(code)}", code)
 
-    def _map_array(self, name: str, size: int) -> mmap.mmap | bytearray:
-        if name not in self.maps:
-            return bytearray(size)
+    def _map_array(self, name: str, size: int) -> mmap.mmap:
         rounded = -(-size // mmap.PAGESIZE) * mmap.PAGESIZE
         self._mapped.append(mmap.mmap(self.maps[name], rounded))
         return self._mapped[-1]
 
     def detach(self) -> None:
-        """Stop all programs; rings and maps stay readable."""
-        for each in self._objects:
-            each.detach()
+        """Stop all programs for good; rings, maps and counts stay readable."""
+        with self._switching:
+            for each in self._objects.values():
+                for name in each.attached():
+                    each.detach(name)
+            self._is_over = True
 
     def close(self) -> None:
         """Detach, unload, close every descriptor; idempotent."""
+        self.detach()
         self._epochs = bytearray(EPOCHS * 4)
         while self._mapped:
             self._mapped.pop().close()
         while self._objects:
-            self._objects.pop().close()
+            self._objects.popitem()[1].close()
         self.maps = {}
 
     def __enter__(self) -> "Privileged":
