@@ -9,7 +9,7 @@ import shutil
 import subprocess
 import threading
 import time
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
@@ -20,6 +20,7 @@ from tracehound.batch import Batch, Merge, split
 from tracehound.btf import Layout, wire_layout
 from tracehound.config import MIB, Settings
 from tracehound.errors import KernelError, TargetError
+from tracehound.kernel.bpf_object import ProgramRuns
 from tracehound.kernel.privileged import TRACE_NONE, TRACE_SPAWNER, CaptureOrderWords, LoadSettings, Privileged
 from tracehound.kernel.probes import FEATURES, ProgramStatus
 from tracehound.kernel.ring import Drain
@@ -48,6 +49,7 @@ class Line:
 
     def __init__(self, settings: Settings, sinks: Sequence["Sink"], layout: Layout | None = None) -> None:
         from tracehound import decode, enrich
+        from tracehound.decode.losses import Rises
 
         self.layout = layout or wire_layout()
         protocols = load_protocols()
@@ -57,7 +59,7 @@ class Line:
         self.merge = Merge(self.layout)
         self.sinks = sinks
         self.events = 0
-        self._damaged = 0
+        self._rises = Rises()
 
     def feed(self, batch: Batch) -> None:
         """Take records of one ring, in the order in which they were read."""
@@ -89,14 +91,14 @@ class Line:
             for sink in self.sinks:
                 sink.write(public)
 
-    def count_damaged(self, time_ns: int) -> None:
-        """Write a loss row for records that could not be read, if there are new ones."""
-        from tracehound.decode.losses import Loss, loss_rows
+    def count_losses(self, time_ns: int, counters: Mapping[tuple[str, str], int] | None = None) -> None:
+        """Write rows for what was counted here, and in `counters` by (stage, counter), since the last time."""
+        from tracehound.decode.losses import loss_rows
 
-        new, self._damaged = self.merge.damaged - self._damaged, self.merge.damaged
-        if new:
-            row = Loss("split", "damaged", new, time_ns, time_ns)
-            self.write({"losses": loss_rows([row])})
+        ours = {("split", "damaged"): self.merge.damaged, ("merge", "late"): self.merge.late}
+        rows = self._rises.take(ours | dict(counters or {}), time_ns)
+        if rows:
+            self.write({"losses": loss_rows(rows)})
 
     def flush(self) -> None:
         """Make all rows written so far visible to readers; what a sink could not keep becomes rows of `losses`."""
@@ -306,7 +308,8 @@ class Trace:
                 times = {"first_ns": self._losses_ns, "last_ns": now}
                 self._facts.add("fact_loss", now, {"counter": number, "count": after - before} | times)
         self._losses, self._losses_ns = counters, now
-        self._line.count_damaged(now)
+        counted = self._kernel.lost() | ({} if self._drain is None else self._drain.lost())
+        self._line.count_losses(now, counted)
 
     def _finish(self) -> None:
         assert self._drain is not None and self._kernel is not None and self._line is not None
@@ -322,14 +325,20 @@ class Trace:
             for cpu, next_seq in enumerate(self._kernel.ring_sequences(ring)):
                 self._facts.add("fact_ring", now, {"ring": ring, "next_seq": next_seq}, cpu=cpu)
         self._line.feed(split(self._facts.take(), self.layout))
+        self._line.write({"probes": probe_rows(self._kernel.statuses, self._kernel.runs())})
         self._line.finish(now)
         self._line.flush()
 
 
-def probe_rows(statuses: Sequence[ProgramStatus]) -> "pa.RecordBatch":
-    """Return the rows of `probes`: which programs are attached, and if not, why and what is lost."""
+def probe_rows(statuses: Sequence[ProgramStatus], runs: Mapping[str, ProgramRuns] | None = None) -> "pa.RecordBatch":
+    """Return the rows of `probes`: which programs are attached, if not why and what is lost; with `runs` their counts.
+
+    The kernel counts runs and their time only with kernel.bpf_stats_enabled: else they are null.
+    """
     from tracehound.tables import TABLES, build
 
+    found = [(runs or {}).get(status.program.name) for status in statuses]
+    counted = [run if run is not None and run.hits else None for run in found]
     values = {
         "time_ns": [time.monotonic_ns()] * len(statuses),
         "program": [status.program.name for status in statuses],
@@ -337,6 +346,9 @@ def probe_rows(statuses: Sequence[ProgramStatus]) -> "pa.RecordBatch":
         "attached": [status.attached for status in statuses],
         "reason": [status.reason for status in statuses],
         "lost_by_it": [None if status.attached else status.program.lost_by_it for status in statuses],
+        "hits": [run and run.hits for run in counted],
+        "misses": [run and run.misses for run in found],
+        "run_time_ns": [run and run.run_time_ns for run in counted],
     }
     return build(TABLES["probes"], len(statuses), values)
 

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.decode.batches import LAYOUT, Record, batch, cut, one, rows
 
-from tracehound.decode.losses import Loss, Losses, loss_rows
+from tracehound.decode.losses import Loss, Losses, Rises, loss_rows
 from tracehound.decode.settings import DecodeSettings
 
 MS = 1_000_000
@@ -159,3 +159,11 @@ def test_many_records_are_columns() -> None:
     found = [loss for part in batches for loss in losses.decode(part)] + losses.finish()
     assert time.process_time() - started < 1
     assert sum(loss.lost for loss in found) == 100
+
+
+def test_counters_that_rose_are_told_once() -> None:
+    rises = Rises(100)
+    late, damaged = ("merge", "late"), ("split", "damaged")
+    assert rises.take({late: 0, damaged: 2}, 200) == [Loss(*damaged, 2, 100, 200)]
+    assert rises.take({late: 0, damaged: 2}, 300) == []
+    assert rises.take({late: 1, damaged: 5}, 400) == [Loss(*late, 1, 300, 400), Loss(*damaged, 3, 300, 400)]

@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
 
-from tests.live.conftest import TRACEHOUND, Row, RunCli, StartCli, held_by, leftovers, rows, wait_for
+from tests.live.conftest import TRACEHOUND, Row, RunCli, StartCli, held_by, leftovers, rows
 from tests.live.test_switches import told, wait_for_rounds
 
 import tracehound
@@ -82,7 +82,7 @@ def test_in_several_processes(
         for log, record in zip(logs, records, strict=True)
     ]
     for log in logs:
-        wait_for(lambda log=log: len(told(log)) > 5, what="the targets")
+        wait_for_rounds(log, 6)
         Path(f"{log}.stop").touch()
     assert [running.finish().code for running in started] == [0] * TRACES
     for log, record in zip(logs, records, strict=True):

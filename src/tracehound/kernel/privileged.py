@@ -7,9 +7,10 @@ import mmap
 import os
 import struct
 import threading
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from contextlib import ExitStack
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Final, NamedTuple
 
 from tracehound.btf import wire_layout
@@ -24,6 +25,7 @@ TRACE_PENDING: Final = 2
 TRACE_ON: Final = 3
 ORDER: Final = struct.Struct("<QQII")  # struct capture_order: skip_until[2], capture_class, reserved
 EPOCHS: Final = 1024
+TABLES: Final = {"traced": 4, "orders": 8}  # hash maps that can fill up: size of a key
 KERNEL_BTF: Final = "/sys/kernel/btf/vmlinux"
 
 
@@ -61,6 +63,7 @@ class Privileged:
         self._switches = dict.fromkeys(FEATURES, False)
         self._switching = threading.Lock()
         self._is_over = False
+        self._orders_refused = 0
         self._objects: dict[str, BpfObject] = {}
         self._reasons: dict[str, str] = {}  # why a program, or all of an object, is not there
         self._cpus = lib.libbpf_num_possible_cpus()
@@ -185,19 +188,39 @@ class Privileged:
 
     def traced_pids(self) -> list[int]:
         """Return the processes that are traced now."""
-        fd, found, key = self.maps["traced"], list[int](), ffi.new("uint32_t *")
+        return [int.from_bytes(key, "little") for key in self._keys("traced", 4)]
+
+    def _keys(self, name: str, size: int) -> Iterator[bytes]:
+        if name not in self.maps:
+            return
+        fd, key = self.maps[name], ffi.new("char[]", size)
         following = lib.bpf_map_get_next_key(fd, ffi.NULL, key)
-        while following == 0:
-            found.append(int(key[0]))
+        for _ in range(max_entries(fd)):  # a key that goes meanwhile makes the walk begin again
+            if following:
+                return
+            yield bytes(ffi.buffer(key))
             following = lib.bpf_map_get_next_key(fd, key, key)
-        return found
+
+    def occupancy(self) -> dict[str, tuple[int, int]]:
+        """Return how many entries each table has that can fill up, and how many it has room for."""
+        sizes = {name: size for name, size in TABLES.items() if name in self.maps}
+        return {
+            name: (sum(1 for _ in self._keys(name, size)), max_entries(self.maps[name])) for name, size in sizes.items()
+        }
+
+    def lost(self) -> dict[tuple[str, str], int]:
+        """Return what else was lost so far, by (stage, counter) of a `losses` row: full tables, runs left out."""
+        missed = sum(run.misses for run in self.runs().values())
+        return {("orders", "table_full"): self._orders_refused, ("kernel", "program_missed"): missed}
 
     def write_orders(self, orders: Iterable[CaptureOrderWords]) -> None:
         """Tell the kernel what to capture of sockets; takes effect at each socket's next call."""
         fd = self.maps["orders"]
         for order in orders:
             words = ORDER.pack(order.skip_until_sent, order.skip_until_received, order.capture_class, 0)
-            if lib.bpf_map_update_elem(fd, struct.pack("<Q", order.cookie), words, 0) == 0:
+            if lib.bpf_map_update_elem(fd, struct.pack("<Q", order.cookie), words, 0):
+                self._orders_refused += 1
+            else:
                 at = (order.cookie % EPOCHS) * 4
                 (epoch,) = struct.unpack_from("<I", self._epochs, at)
                 struct.pack_into("<I", self._epochs, at, (epoch + 1) & 0xFFFFFFFF)
@@ -259,6 +282,12 @@ class Privileged:
 
     def __exit__(self, *_: object) -> None:
         self.close()
+
+
+def max_entries(map_fd: int) -> int:
+    """Return how many entries a map has room for; source: its fdinfo."""
+    text = Path(f"/proc/self/fdinfo/{map_fd}").read_text()
+    return int(next(line.split(":")[1] for line in text.splitlines() if line.startswith("max_entries:")))
 
 
 def check_btf(path: str | None) -> None:

@@ -81,6 +81,10 @@ class Drain:
         found = {f"{ring}_{name}": getattr(rings[ring], name) for ring in rings for name in dir(rings[ring])}
         return found | {name: getattr(out, name) for name in dir(out) if name not in rings}
 
+    def lost(self) -> dict[tuple[str, str], int]:
+        """Return what was found broken in the rings so far, by (stage, counter) of a `losses` row."""
+        return {("drain", "damaged"): self.counters()["damaged"]}
+
     def stop(self) -> None:
         """Read the rings a last time and end the thread; what waits can still be taken. Idempotent."""
         lib.drain_stop(self._drain)
