@@ -217,11 +217,16 @@ def explain(log: str, code: int) -> str:
     return f"{said or os.strerror(code)} ({errno_names.errorcode.get(code, code)})"
 
 
-def can_load_bpf() -> bool:
-    """Tell whether this process has CAP_BPF and CAP_PERFMON, or CAP_SYS_ADMIN, in effect."""
+def effective_capabilities() -> int:
+    """Return the capabilities that this process has in effect, as a mask; source: capabilities(7)."""
     for line in Path("/proc/self/status").read_text().splitlines():
         if line.startswith("CapEff:"):
-            effective = int(line.split()[1], 16)
-            sys_admin, perfmon, bpf = (effective >> bit & 1 for bit in (21, 38, 39))
-            return bool(sys_admin or (perfmon and bpf))
-    return False
+            return int(line.split()[1], 16)
+    return 0
+
+
+def can_load_bpf() -> bool:
+    """Tell whether this process has CAP_BPF and CAP_PERFMON, or CAP_SYS_ADMIN, in effect."""
+    effective = effective_capabilities()
+    sys_admin, perfmon, bpf = (effective >> bit & 1 for bit in (21, 38, 39))
+    return bool(sys_admin or (perfmon and bpf))
