@@ -53,7 +53,13 @@ class Line:
 
         self.layout = layout or wire_layout()
         protocols = load_protocols()
-        decode_settings = decode.DecodeSettings(response_timeout_ns=int(settings.response_timeout_s * 1e9))
+        budgets = settings.budgets
+        decode_settings = decode.DecodeSettings(
+            response_timeout_ns=int(settings.response_timeout_s * 1e9),
+            window_bytes=min(MIB, budgets.windows_bytes // 4),
+            windows_bytes=budgets.windows_bytes,
+            waiting_requests=budgets.waiting_requests,
+        )
         self.decoder = decode.Decoder(self.layout, protocols, decode_settings)
         self.enrichers = enrich.make_enrichers(protocols, redact=settings.redact)
         self.merge = Merge(self.layout)
@@ -192,8 +198,8 @@ class Trace:
     def _start_drain(self, kernel: Privileged) -> None:
         self._drain = Drain(
             self._rings(kernel),
-            budget_bytes=self.settings.backlog_mib * MIB,
-            lifecycle_budget_bytes=self.settings.lifecycle_backlog_mib * MIB,
+            budget_bytes=self.settings.budgets.backlog_bytes,
+            lifecycle_budget_bytes=self.settings.budgets.lifecycle_backlog_bytes,
             limit_map_fd=kernel.limits_fd(),
         )
 
@@ -259,7 +265,9 @@ class Trace:
     def _take(self) -> None:
         """Move what the drain has through the line, and give the kernel the orders that come out."""
         assert self._drain is not None and self._kernel is not None and self._line is not None
-        batches = [split(raw, self.layout) for raw in self._drain.take()]
+        arenas, batches = self._drain.take(), list[Batch]()
+        while arenas:  # each is given back as soon as it is read
+            batches.append(split(arenas.pop(0), self.layout))
         for batch in batches:
             if "exec" in batch.records:
                 self._look_at(batch.records["exec"].fixed)

@@ -1,16 +1,31 @@
 """Settings of a trace: one schema for the command line and the library."""
 
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, NamedTuple
 
 from tracehound.errors import UsageError
 
 MIB: Final = 1 << 20
 
 
+WAITING_BYTES: Final = 2048  # what a request without an answer takes, with its texts
+
+
+class Budgets(NamedTuple):
+    """What `memory_mib` is divided into. Records are there three times while decode catches up: arena, batch, merge."""
+
+    backlog_bytes: int
+    lifecycle_backlog_bytes: int
+    windows_bytes: int
+    waiting_requests: int
+
+
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """How to trace. Sizes are in MiB; rings must be powers of two; budgets are of user memory."""
+    """How to trace. Sizes are in MiB; rings must be powers of two; budgets are of user memory.
+
+    The backlogs are what they say or their share of `memory_mib`, whichever is less.
+    """
 
     memory_mib: int = 256
     ring_mib: int = 16
@@ -33,3 +48,10 @@ class Settings:
                 raise UsageError(f"--{name.replace('_', '-')} must be at least 1, not {getattr(self, name)}")
         if self.response_timeout_s <= 0:
             raise UsageError(f"--response-timeout must be above 0, not {self.response_timeout_s:g}")
+
+    @property
+    def budgets(self) -> Budgets:
+        """How the memory is divided: 3 of 16 parts for data, 1 for lifecycle, 2 for windows, 2 for requests."""
+        part = self.memory_mib * MIB // 16
+        backlog, lifecycle = min(self.backlog_mib * MIB, 3 * part), min(self.lifecycle_backlog_mib * MIB, part)
+        return Budgets(backlog, lifecycle, 2 * part, max(2 * part // WAITING_BYTES, 1))

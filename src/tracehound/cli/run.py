@@ -43,7 +43,7 @@ SETTINGS: Final = (  # name, type, what it says
     ("memory-mib", int, "budget of user memory for rows and streams (default 256)"),
     ("ring-mib", int, "size of the kernel's ring for data, a power of two (default 16)"),
     ("lifecycle-ring-mib", int, "size of the kernel's ring for processes and connections (default 4)"),
-    ("backlog-mib", int, "how much data may wait for decode before it is dropped and counted (default 64)"),
+    ("backlog-mib", int, "data that may wait for decode (default 64, at most 3/16 of --memory-mib)"),
     ("response-timeout", float, "seconds after which a request counts as not answered (default 300)"),
 )
 
