@@ -9,7 +9,7 @@ import shutil
 import subprocess
 import threading
 import time
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
@@ -22,7 +22,7 @@ from tracehound.config import MIB, Settings
 from tracehound.errors import KernelError, TargetError
 from tracehound.kernel.bpf_object import ProgramRuns
 from tracehound.kernel.privileged import TRACE_NONE, TRACE_SPAWNER, CaptureOrderWords, LoadSettings, Privileged
-from tracehound.kernel.probes import FEATURES, ProgramStatus
+from tracehound.kernel.probes import DEFAULT_FEATURES, FEATURES, ProgramStatus, check_features
 from tracehound.kernel.ring import Drain
 from tracehound.procfs import FactWriter, add_cgroup, add_clock, boot_id, read_process
 from tracehound.protocols import load_protocols
@@ -149,7 +149,7 @@ class Trace:
     def load(self) -> None:
         """Load and attach the programs; nothing is traced yet. Raises KernelError."""
         sizes = (self.settings.ring_mib * MIB, self.settings.lifecycle_ring_mib * MIB)
-        self._kernel = Privileged(LoadSettings(*sizes, self.settings.btf, self.settings.off))
+        self._kernel = Privileged(LoadSettings(*sizes, self.settings.btf, features_of(self.settings)))
 
     def start(self, sinks: Sequence["Sink"]) -> None:
         """Start the command, and hand its rows to `sinks` from a thread; they stay the caller's to close.
@@ -172,7 +172,7 @@ class Trace:
     @property
     def switches(self) -> dict[str, bool]:
         """Which features are on; before the load: will be."""
-        return start_switches(self.settings.off) if self._kernel is None else self._kernel.switches
+        return start_switches(self.settings) if self._kernel is None else self._kernel.switches
 
     def enable(self, feature: str) -> None:
         """Attach the programs of a feature, if it is not on. Raises UsageError, before the load KernelError."""
@@ -361,12 +361,18 @@ def probe_rows(statuses: Sequence[ProgramStatus], runs: Mapping[str, ProgramRuns
     return build(TABLES["probes"], len(statuses), values)
 
 
-def start_switches(off: Collection[str]) -> dict[str, bool]:
-    """Return which features are on at the start."""
-    return {feature: feature not in off for feature in FEATURES}
+def features_of(settings: Settings) -> frozenset[str]:
+    """Return the features that are on at the start; raises UsageError for a name that is none."""
+    return DEFAULT_FEATURES - check_features(settings.off)
 
 
-def recording_source(target: Command, off: Collection[str] = ()) -> "Source":
+def start_switches(settings: Settings) -> dict[str, bool]:
+    """Return which features are on at the start, and which are off."""
+    features = features_of(settings)
+    return {feature: feature in features for feature in FEATURES}
+
+
+def recording_source(target: Command, settings: Settings | None = None) -> "Source":
     """Return what a sink is told of a trace when it is opened: the tables' schemas, and the facts of this machine."""
     import platform
     from importlib.metadata import version
@@ -384,7 +390,7 @@ def recording_source(target: Command, off: Collection[str] = ()) -> "Source":
         version=version("tracehound"),
         command=target.argv,
         kernel=platform.release(),
-        switches=start_switches(off),
+        switches=start_switches(settings or Settings()),
         clock_anchors=((time.monotonic_ns(), time.time_ns()),),
     )
     return Source(schemas, facts)

@@ -80,7 +80,7 @@ class LiveTrace:
         return self
 
     def _open(self) -> None:
-        source = recording_source(self._trace.target, self._trace.settings.off)
+        source = recording_source(self._trace.target, self._trace.settings)
         if self._record == "last":
             folder, owner, cap_bytes = new_state_recording()
             source = replace(source, owner=owner, cap_bytes=cap_bytes)

@@ -13,7 +13,6 @@ from tests.live.conftest import SYS_BPF, Row, Traced, rows
 
 from tracehound.config import MIB
 from tracehound.kernel.privileged import CaptureOrderWords, LoadSettings, Privileged
-from tracehound.kernel.probes import FEATURES
 
 ENABLE_STATS = 32  # command of bpf(2): runs are counted until its descriptor is closed
 EXECS = 20
@@ -56,7 +55,7 @@ def test_runs_that_are_not_counted_are_null(traced: Traced, tmp_path: Path) -> N
 
 
 def test_a_full_table_is_told() -> None:
-    with Privileged(LoadSettings(MIB, MIB, off=frozenset(FEATURES) - {"requests"})) as kernel:
+    with Privileged(LoadSettings(MIB, MIB, features=frozenset({"requests"}))) as kernel:
         _, room = kernel.occupancy()["orders"]
         kernel.write_orders(CaptureOrderWords(cookie, 1, 0, 0) for cookie in range(1, room + 4))
         assert kernel.occupancy()["orders"] == (room, room)

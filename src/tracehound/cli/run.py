@@ -106,7 +106,7 @@ def _open_sinks(options: argparse.Namespace, trace: "Trace") -> tuple[list["Sink
     from tracehound.recording import new_state_recording
     from tracehound.sinks import kind
 
-    source: Source = recording_source(trace.target, trace.settings.off)
+    source: Source = recording_source(trace.target, trace.settings)
     sinks: list[Sink] = []
     if options.output:
         sinks.append(kind("jsonl" if options.format == "json" else "console").open(options.output, source))

@@ -11,7 +11,7 @@ from typing import Final, Literal
 from tracehound.errors import KernelError
 from tracehound.kernel.bpf_object import effective_capabilities
 from tracehound.kernel.privileged import KERNEL_BTF, LoadSettings, Privileged
-from tracehound.kernel.probes import PROGRAMS, ProgramStatus
+from tracehound.kernel.probes import FEATURES, PROGRAMS, ProgramStatus
 
 LOCKDOWN = Path("/sys/kernel/security/lockdown")
 TRACEFS = (Path("/sys/kernel/tracing"), Path("/sys/kernel/debug/tracing"))
@@ -55,7 +55,7 @@ def probe_features(btf_path: str | None = None) -> list[Feature]:
     found: list[Feature] = []
     try:
         # nothing is traced: no process is marked, so the programs find nobody to watch
-        with Privileged(LoadSettings(1 << 20, 1 << 20, btf_path)) as kernel:
+        with Privileged(LoadSettings(1 << 20, 1 << 20, btf_path, frozenset(FEATURES))) as kernel:
             found += features_of(kernel.statuses)
             found.append(tables(kernel.occupancy()))
     except KernelError as error:

@@ -16,7 +16,15 @@ from typing import Final, NamedTuple
 from tracehound.btf import wire_layout
 from tracehound.errors import AttachError, KernelError, LoadError, NotSupported
 from tracehound.kernel.bpf_object import BpfObject, ObjectOptions, ProgramRuns
-from tracehound.kernel.probes import FEATURES, PROGRAMS, RUN_ON_DEMAND, Program, ProgramStatus, check_features
+from tracehound.kernel.probes import (
+    DEFAULT_FEATURES,
+    FEATURES,
+    PROGRAMS,
+    RUN_ON_DEMAND,
+    Program,
+    ProgramStatus,
+    check_features,
+)
 from tracehound.native import ffi, lib
 
 TRACE_NONE: Final = 0
@@ -35,7 +43,7 @@ class LoadSettings(NamedTuple):
     ring_bytes: int
     lifecycle_ring_bytes: int
     btf_path: str | None = None
-    off: frozenset[str] = frozenset()  # features whose programs are not attached at the start
+    features: frozenset[str] = DEFAULT_FEATURES  # on at the start
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,7 +65,7 @@ class Privileged:
         Raises PermissionDenied, NotSupported without BTF, and LoadError when no program at all can be loaded.
         """
         check_btf(settings.btf_path)
-        check_features(settings.off)
+        check_features(settings.features)
         self.maps: dict[str, int] = {}
         self._settings = settings
         self._switches = dict.fromkeys(FEATURES, False)
@@ -72,7 +80,7 @@ class Privileged:
         with ExitStack() as undo:
             undo.callback(self.close)
             for feature in FEATURES:
-                self._switch(feature, feature not in settings.off)
+                self._switch(feature, feature in settings.features)
             if not any(each.attached() for each in self._objects.values()):
                 raise LoadError(f"no BPF program could be attached; the first: {next(iter(self._reasons.values()))}")
             undo.pop_all()

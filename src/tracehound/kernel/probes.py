@@ -43,6 +43,9 @@ RUN_ON_DEMAND: Final = frozenset({"syscall"})
 # The switches, in the order in which their programs are attached.
 FEATURES: Final = tuple(dict.fromkeys(program.feature for program in PROGRAMS))
 
+# On at the start unless told otherwise.
+DEFAULT_FEATURES: Final = frozenset({"processes", "tcp", "requests"})
+
 
 def check_features(names: Iterable[str]) -> frozenset[str]:
     """Return the names as a set; raises UsageError for one that is no switch."""
