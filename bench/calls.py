@@ -154,12 +154,13 @@ def counted_runs() -> Iterator[None]:
 
 def run_ns(kernel: Privileged, target: Target, size: int) -> float:
     """Return ns per run of on_send and on_receive, by the kernel's count; inf if others sent much meanwhile."""
-    calls, before = 3 * SLICE[size], kernel.run_times()
+    calls, before = 3 * SLICE[size], kernel.runs()
     target.time(size, calls)
-    after = kernel.run_times()
-    spent = [(after[name][0] - before[name][0], after[name][1] - before[name][1]) for name in ("on_send", "on_receive")]
-    runs = sum(count for _, count in spent)
-    return sum(time_ns for time_ns, _ in spent) / runs if runs <= 2 * calls * FOREIGN_RUNS else float("inf")
+    after = kernel.runs()
+    names = ("on_send", "on_receive")
+    runs = sum(after[name].hits - before[name].hits for name in names)
+    spent_ns = sum(after[name].run_time_ns - before[name].run_time_ns for name in names)
+    return spent_ns / runs if runs <= 2 * calls * FOREIGN_RUNS else float("inf")
 
 
 def drain_of(kernel: Privileged) -> Drain:

@@ -7,9 +7,9 @@
  * of 32-bit programs.
  */
 #include "compat.h"
+#include "data_ring.h"
 #include "filter.h"
 #include "path.h"
-#include "ring.h"
 
 enum {
 	CURRENT_DIRECTORY = -100, /* AT_FDCWD */

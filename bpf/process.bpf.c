@@ -124,29 +124,27 @@ static void emit_exit(struct task_struct *task)
 	submit_record(record, record->header.ring_seq, sizeof(*record));
 }
 
-SEC("tp_btf/sched_process_fork")
-int BPF_PROG(on_fork, struct task_struct *parent, struct task_struct *child)
+/* The child's mode, after it was put into the set of traced processes; TRACE_NONE: not traced. */
+static __always_inline __u32 follow_fork(const struct task_struct *parent,
+					 const struct task_struct *child)
 {
 	__u32 mode, tgid = child->tgid;
 
 	if (tgid == (__u32)parent->tgid || child->flags & PF_KTHREAD)
-		return 0; /* a thread, or the kernel's own */
+		return TRACE_NONE; /* a thread, or the kernel's own */
 	mode = mode_of(parent->tgid);
 	if (mode == TRACE_SPAWNER)
 		mode = TRACE_PENDING;
 	else if (mode >= TRACE_ON || is_in_target(child))
 		mode = mode_by_filters(child);
-	if (mode == TRACE_NONE)
-		return 0;
-	if (!config_trace_all && bpf_map_update_elem(&traced, &tgid, &mode, BPF_ANY))
+	if (mode != TRACE_NONE && !config_trace_all &&
+	    bpf_map_update_elem(&traced, &tgid, &mode, BPF_ANY))
 		count_loss(LOSS_TABLE_FULL, 1);
-	if (mode != TRACE_MUTED)
-		emit_fork(parent, child);
-	return 0;
+	return mode;
 }
 
-SEC("tp_btf/sched_process_exec")
-int BPF_PROG(on_exec, struct task_struct *task, int old_pid, struct linux_binprm *program)
+/* Whether the process is traced from this exec on. */
+static __always_inline bool follow_exec(const struct task_struct *task)
 {
 	__u32 mode, tgid = task->tgid;
 
@@ -155,39 +153,71 @@ int BPF_PROG(on_exec, struct task_struct *task, int old_pid, struct linux_binprm
 		mode = mode_by_filters(task);
 		bpf_map_update_elem(&traced, &tgid, &mode, BPF_EXIST);
 	}
-	if (mode == TRACE_ON)
-		emit_exec(task, old_pid, program);
-	return 0;
+	return mode == TRACE_ON;
 }
 
-/* Deleting the process from the set is the guard against a second record of its exit. */
-SEC("tp_btf/sched_process_exit")
-int BPF_PROG(on_exit, struct task_struct *task)
+/*
+ * Whether a traced process has ended with this thread. Deleting it from the set
+ * is the guard against a second record of its exit.
+ */
+static __always_inline bool follow_exit(void *ctx, struct task_struct *task)
 {
 	__u32 tgid = task->tgid, mode;
 
 	if (!is_group_dead(ctx, task))
-		return 0;
+		return false;
 	mode = mode_of(tgid);
 	if (mode == TRACE_NONE || mode == TRACE_SPAWNER)
-		return 0;
+		return false;
 	if (bpf_map_delete_elem(&traced, &tgid) && !config_trace_all)
-		return 0;
-	if (mode != TRACE_MUTED)
+		return false;
+	return mode != TRACE_MUTED;
+}
+
+/* Whether a process that came into a cgroup of the target is traced from now on. */
+static __always_inline bool follow_move(const struct task_struct *task)
+{
+	__u32 mode, tgid = task->tgid;
+
+	if (task->pid != task->tgid || !is_in_target(task))
+		return false;
+	mode = mode_by_filters(task);
+	return !bpf_map_update_elem(&traced, &tgid, &mode, BPF_NOEXIST) && mode != TRACE_MUTED;
+}
+
+SEC("tp_btf/sched_process_fork")
+int BPF_PROG(on_fork, struct task_struct *parent, struct task_struct *child)
+{
+	__u32 mode = follow_fork(parent, child);
+
+	if (mode != TRACE_NONE && mode != TRACE_MUTED)
+		emit_fork(parent, child);
+	return 0;
+}
+
+SEC("tp_btf/sched_process_exec")
+int BPF_PROG(on_exec, struct task_struct *task, int old_pid, struct linux_binprm *program)
+{
+	if (follow_exec(task))
+		emit_exec(task, old_pid, program);
+	return 0;
+}
+
+SEC("tp_btf/sched_process_exit")
+int BPF_PROG(on_exit, struct task_struct *task)
+{
+	if (follow_exit(ctx, task))
 		emit_exit(task);
 	return 0;
 }
 
 /* A process that comes into a cgroup of the target is as one that was there before. */
-static void begin_moved(struct task_struct *task)
+static void emit_moved(struct task_struct *task)
 {
-	__u32 tgid = task->tgid, mode = mode_by_filters(task);
 	struct exec_record *record;
 	__u64 sequence;
 
-	if (bpf_map_update_elem(&traced, &tgid, &mode, BPF_NOEXIST) || mode == TRACE_MUTED)
-		return;
-	record = reserve_record(RECORD_EXEC, sizeof(*record), tgid, tgid);
+	record = reserve_record(RECORD_EXEC, sizeof(*record), task->tgid, task->tgid);
 	if (!record)
 		return;
 	sequence = record->header.ring_seq;
@@ -199,8 +229,37 @@ static void begin_moved(struct task_struct *task)
 SEC("tp_btf/cgroup_attach_task")
 int BPF_PROG(on_move, struct cgroup *destination, const char *path, struct task_struct *task)
 {
-	if (task->pid == task->tgid && is_in_target(task))
-		begin_moved(task);
+	if (follow_move(task))
+		emit_moved(task);
+	return 0;
+}
+
+/* In the place of these while no records of processes are wanted: who is traced is still kept. */
+SEC("tp_btf/sched_process_fork")
+int BPF_PROG(on_fork_untold, struct task_struct *parent, struct task_struct *child)
+{
+	follow_fork(parent, child);
+	return 0;
+}
+
+SEC("tp_btf/sched_process_exec")
+int BPF_PROG(on_exec_untold, struct task_struct *task)
+{
+	follow_exec(task);
+	return 0;
+}
+
+SEC("tp_btf/sched_process_exit")
+int BPF_PROG(on_exit_untold, struct task_struct *task)
+{
+	follow_exit(ctx, task);
+	return 0;
+}
+
+SEC("tp_btf/cgroup_attach_task")
+int BPF_PROG(on_move_untold, struct cgroup *destination, const char *path, struct task_struct *task)
+{
+	follow_move(task);
 	return 0;
 }
 

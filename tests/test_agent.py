@@ -1,15 +1,17 @@
-"""One memory budget, shared out."""
+"""What settings come to: parts of the memory, features."""
 
-from tracehound.agent import Line
+from tracehound.agent import Line, features_of
 from tracehound.config import MIB, Settings
 
 
-def test_the_memory_budget_is_shared_out() -> None:
-    whole, half = Settings(), Settings(memory_mib=128, backlog_mib=7)
-    assert (whole.backlog_bytes, whole.lifecycle_backlog_bytes, whole.windows_bytes) == (64 * MIB, 16 * MIB, 64 * MIB)
-    assert (half.backlog_bytes, half.lifecycle_backlog_bytes, half.windows_bytes) == (7 * MIB, 8 * MIB, 32 * MIB)
-
-
-def test_decode_keeps_to_it() -> None:
-    line = Line(Settings(memory_mib=4), [])
+def test_decode_keeps_to_its_part_of_the_memory() -> None:
+    line = Line(Settings(memory_mib=8), [])
     assert line.decoder._requests._streams._windows_bytes == MIB
+
+
+def test_features_are_those_wanted_and_added_less_those_off() -> None:
+    assert features_of(Settings(nat=False)) == {"processes", "tcp", "requests"}
+    assert features_of(Settings(nat=True, files=True, off=frozenset({"tcp"}))) == {
+        "processes", "requests", "nat", "files"
+    }  # fmt: skip
+    assert features_of(Settings(nat=True, off=frozenset({"nat"})), frozenset({"tcp"})) == {"tcp"}

@@ -36,11 +36,18 @@ static __always_inline struct socket_state *state_of(struct sock *sk, const stru
 static __always_inline void account_call(struct call *call, struct socket_state *state,
 					 __u32 direction)
 {
+	__u32 unexpected = 0;
+
 	if (state->role == ROLE_SERVER && !state->calls[0] && !state->calls[1])
 		state->owner = call->tgid; /* who serves it, not who listens */
-	if (!call->is_exact && note_shared(state, direction, call->tid) &&
-	    state->calls[direction] && state->position[direction] != call->start)
-		call->flags |= DATA_DISPUTED;
+	if (!call->is_exact) {
+		if (!note_shared(state, direction, call->tid))
+			unexpected = DATA_UNWATCHED;
+		else if (state->calls[direction])
+			unexpected = DATA_DISPUTED;
+		if (state->position[direction] != call->start)
+			call->flags |= unexpected;
+	}
 	state->tid[direction] = call->tid;
 	if (!call->is_exact || call->end > state->position[direction])
 		state->position[direction] = call->end;

@@ -8,6 +8,7 @@
 #define TRACEHOUND_CAPTURE_H
 
 #include "compat.h"
+#include "data_ring.h"
 #include "thread.h"
 #include "wire.h"
 

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
 /*
- * The two rings: number a record, reserve or output it, count it if there is no
- * room. Nobody is woken (the drain comes every few milliseconds) before a ring is
- * half full.
+ * The lifecycle ring (that of data is in data_ring.h), and of either: number a record,
+ * reserve or output it, count it if there is no room. Nobody is woken (the drain comes
+ * every few milliseconds) before a ring is half full.
  */
 #ifndef TRACEHOUND_RING_H
 #define TRACEHOUND_RING_H
@@ -19,11 +19,6 @@ struct {
 	__uint(type, BPF_MAP_TYPE_RINGBUF);
 	__uint(max_entries, 4 << 20);
 } lifecycle SEC(".maps");
-
-struct {
-	__uint(type, BPF_MAP_TYPE_RINGBUF);
-	__uint(max_entries, 16 << 20);
-} data SEC(".maps");
 
 /* Of this CPU, by enum loss_counter. */
 struct {

@@ -227,6 +227,7 @@ enum data_flag {
 	DATA_FIRST = 32,       /* first record of its call */
 	DATA_PREEXISTING = 64, /* the socket was there before it was traced */
 	DATA_LIMITED = 128,    /* captured less than the class asks for: overload */
+	DATA_UNWATCHED = 256,  /* no hook saw the bytes before it: `requests` was off */
 };
 
 struct data_record {

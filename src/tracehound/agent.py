@@ -8,7 +8,7 @@ import select
 import subprocess
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from queue import SimpleQueue
 from typing import TYPE_CHECKING, Final
@@ -18,11 +18,12 @@ import numpy as np
 from tracehound.batch import MERGE_LAG_NS, Batch, Merge, split
 from tracehound.btf import Layout, wire_layout
 from tracehound.config import BY_ROW, IN_KERNEL, MIB, Filter, Settings
-from tracehound.errors import TargetError
+from tracehound.errors import KernelError, TargetError
+from tracehound.kernel.bpf_object import ProgramRuns
 from tracehound.kernel.iterators import list_open, seed_all_processes, seed_processes, seed_sockets
 from tracehound.kernel.netfilter import has_nat
 from tracehound.kernel.privileged import TRACE_NONE, CaptureOrderWords, LoadSettings, Privileged
-from tracehound.kernel.probes import ProgramStatus
+from tracehound.kernel.probes import DEFAULT_FEATURES, FEATURES, ProgramStatus, check_features
 from tracehound.kernel.ring import Drain
 from tracehound.procfs import FactWriter, ProcessFacts, add_cgroup, add_clock, add_seed, boot_id, read_process
 from tracehound.protocols import load_protocols
@@ -42,7 +43,6 @@ HOUSEKEEPING_NS: Final = 1_000_000_000
 SAME_START_NS: Final = 30_000_000  # /proc tells a start to 10 ms: farther off it is another process
 ENDED_S: Final = 0.1  # how often it is looked whether a target has ended
 ROOT_CGROUP: Final = 1  # its id: every process is in it or below
-FEATURES: Final = frozenset({"processes", "tcp", "requests"})
 ORPHANS_S: Final = 0.05  # after CMD ended its last sockets are still being torn down
 
 
@@ -51,11 +51,16 @@ class Line:
 
     def __init__(self, settings: Settings, sinks: Sequence["Sink"], layout: Layout | None = None) -> None:
         from tracehound import decode, enrich
+        from tracehound.decode.losses import Rises
 
         self.layout = layout or wire_layout()
         protocols = load_protocols()
+        budgets = settings.budgets
         decode_settings = decode.DecodeSettings(
-            response_timeout_ns=int(settings.response_timeout_s * 1e9), windows_bytes=settings.windows_bytes
+            response_timeout_ns=int(settings.response_timeout_s * 1e9),
+            window_bytes=min(MIB, budgets.windows_bytes // 4),
+            windows_bytes=budgets.windows_bytes,
+            waiting_requests=budgets.waiting_requests,
         )
         self.decoder = decode.Decoder(self.layout, protocols, decode_settings)
         self.enrichers = enrich.make_enrichers(protocols, redact=settings.redact)
@@ -63,7 +68,7 @@ class Line:
         self.sinks = sinks
         self._row_filters = [each for each in settings.filters if each.name in BY_ROW]
         self.events = 0
-        self._damaged = 0
+        self._rises = Rises()
 
     def feed(self, batch: Batch) -> None:
         """Take records of one ring, in the order in which they were read."""
@@ -97,14 +102,14 @@ class Line:
             for sink in self.sinks:
                 sink.write(public)
 
-    def count_damaged(self, time_ns: int) -> None:
-        """Write a loss row for records that could not be read, if there are new ones."""
-        from tracehound.decode.losses import Loss, loss_rows
+    def count_losses(self, time_ns: int, counters: Mapping[tuple[str, str], int] | None = None) -> None:
+        """Write rows for what was counted here, and in `counters` by (stage, counter), since the last time."""
+        from tracehound.decode.losses import loss_rows
 
-        new, self._damaged = self.merge.damaged - self._damaged, self.merge.damaged
-        if new:
-            row = Loss("split", "damaged", new, time_ns, time_ns)
-            self.write({"losses": loss_rows([row])})
+        ours = {("split", "damaged"): self.merge.damaged, ("merge", "late"): self.merge.late}
+        rows = self._rises.take(ours | dict(counters or {}), time_ns)
+        if rows:
+            self.write({"losses": loss_rows(rows)})
 
     def flush(self) -> None:
         """Make all rows written so far visible to readers; what a sink could not keep becomes rows of `losses`."""
@@ -118,8 +123,12 @@ class Line:
 class Trace:
     """One running trace: load, start, wait, stop. A context manager; leaving it undoes all of it."""
 
-    def __init__(self, target: Target, settings: Settings, features: frozenset[str] = FEATURES) -> None:
-        """Prepare; nothing is loaded or started yet. Raises TargetError when what is to be traced is not there."""
+    def __init__(self, target: Target, settings: Settings, features: frozenset[str] = DEFAULT_FEATURES) -> None:
+        """Prepare; nothing is loaded or started yet.
+
+        Raises TargetError when what is to be traced is not there, UsageError for a switch that there is not.
+        """
+        self.features = features_of(settings, features)  # on at the start
         self._found = Found()
         if isinstance(target, Command):
             check_command(target)
@@ -127,7 +136,6 @@ class Trace:
             self._found = resolve(target)
         self.target = target
         self.settings = settings
-        self.features = features
         self.layout = wire_layout()
         self.process: subprocess.Popen[bytes] | None = None
         self.started_ns = 0
@@ -155,15 +163,12 @@ class Trace:
 
     def load(self) -> None:
         """Load and attach the programs; nothing is traced yet, but with a host. Raises KernelError."""
-        features = self.features | ({"files"} if self.settings.files else set())
-        if self.settings.nat or (self.settings.nat is None and has_nat()):
-            features |= {"nat"}
         self._kernel = Privileged(
             LoadSettings(
                 self.settings.ring_mib * MIB,
                 self.settings.lifecycle_ring_mib * MIB,
                 self.settings.btf,
-                features,
+                self.features,
                 trace_all=self._found.is_host and not self._is_by_cgroup(),
                 trace_cgroups=self._is_by_cgroup(),
                 filters=tuple((f.name, f.is_only, f.value) for f in self.settings.filters if f.name in IN_KERNEL),
@@ -208,10 +213,12 @@ class Trace:
         records = split(raw, self.layout).records.get("exec")
         if records is not None:
             self._check_pids(records.fixed)
-            line.feed(split(self._seed_records(records.fixed), self.layout))
+            if kernel.switches["processes"]:
+                line.feed(split(self._seed_records(records.fixed), self.layout))
         elif self._found.pids:
             self._check_pids(np.empty(0, self.layout.dtypes["exec"]))
-        line.feed(split(seed_sockets(kernel, self._found.networks), self.layout))
+        if kernel.switches["tcp"]:
+            line.feed(split(seed_sockets(kernel, self._found.networks), self.layout))
 
     def _check_pids(self, processes: np.ndarray) -> None:
         """Raise TargetError if a process ended before it was traced; note pids that are others in the kernel."""
@@ -240,14 +247,39 @@ class Trace:
         self._listed.put(list_open(self._kernel, self._found.networks))
         return moment
 
-    def _start_drain(self, kernel: Privileged) -> None:
+    @property
+    def switches(self) -> dict[str, bool]:
+        """Which features are on; before the load: will be."""
+        if self._kernel is None:
+            return {feature: feature in self.features for feature in FEATURES}
+        return self._kernel.switches
+
+    def enable(self, feature: str) -> None:
+        """Attach the programs of a feature, if it is not on. Raises UsageError, before the load KernelError."""
+        kernel = self._loaded()
+        kernel.enable(feature)
+        if self._drain is not None:
+            self._drain.add(self._rings(kernel), kernel.limits_fd())
+
+    def disable(self, feature: str) -> None:
+        """Detach the programs of a feature, if it is on. Raises as `enable`."""
+        self._loaded().disable(feature)
+
+    def _loaded(self) -> Privileged:
+        if self._kernel is None:
+            raise KernelError("nothing can be switched before the programs are loaded")
+        return self._kernel
+
+    def _rings(self, kernel: Privileged) -> list[tuple[int, int, int]]:
         sizes = {"lifecycle": self.settings.lifecycle_ring_mib * MIB, "data": self.settings.ring_mib * MIB}
         ring_ids = self.layout.enum("ring_id")
-        rings = [(fd, sizes[name], ring_ids[f"RING_{name.upper()}"]) for name, fd in kernel.ring_fds().items()]
+        return [(fd, sizes[name], ring_ids[f"RING_{name.upper()}"]) for name, fd in kernel.ring_fds().items()]
+
+    def _start_drain(self, kernel: Privileged) -> None:
         self._drain = Drain(
-            rings,
-            budget_bytes=self.settings.backlog_bytes,
-            lifecycle_budget_bytes=self.settings.lifecycle_backlog_bytes,
+            self._rings(kernel),
+            budget_bytes=self.settings.budgets.backlog_bytes,
+            lifecycle_budget_bytes=self.settings.budgets.lifecycle_backlog_bytes,
             limit_map_fd=kernel.limits_fd(),
         )
 
@@ -347,7 +379,9 @@ class Trace:
     def _take(self) -> None:
         """Move what the drain has through the line, and give the kernel the orders that come out."""
         assert self._drain is not None and self._kernel is not None and self._line is not None
-        batches = [split(raw, self.layout) for raw in self._drain.take()]
+        arenas, batches = self._drain.take(), list[Batch]()
+        while arenas:  # each is given back as soon as it is read
+            batches.append(split(arenas.pop(0), self.layout))
         for batch in batches:
             if "exec" in batch.records:
                 self._look_at(batch.records["exec"].fixed)
@@ -393,7 +427,8 @@ class Trace:
                 times = {"first_ns": self._losses_ns, "last_ns": now}
                 self._facts.add("fact_loss", now, {"counter": number, "count": after - before} | times)
         self._losses, self._losses_ns = counters, now
-        self._line.count_damaged(now)
+        counted = self._kernel.lost() | ({} if self._drain is None else self._drain.lost())
+        self._line.count_losses(now, counted)
 
     def _finish(self) -> None:
         assert self._drain is not None and self._kernel is not None and self._line is not None
@@ -411,6 +446,7 @@ class Trace:
             for cpu, next_seq in enumerate(self._kernel.ring_sequences(ring)):
                 self._facts.add("fact_ring", now, {"ring": ring, "next_seq": next_seq}, cpu=cpu)
         self._line.feed(split(self._facts.take(), self.layout))
+        self._line.write({"probes": probe_rows(self._kernel.statuses, self._kernel.runs())})
         self._line.finish(now)
         self._line.flush()
 
@@ -427,10 +463,15 @@ def filtered(rows: "pa.RecordBatch", filters: Sequence[Filter]) -> "pa.RecordBat
     return rows
 
 
-def probe_rows(statuses: Sequence[ProgramStatus]) -> "pa.RecordBatch":
-    """Return the rows of `probes`: which programs are attached, and if not, why and what is lost."""
+def probe_rows(statuses: Sequence[ProgramStatus], runs: Mapping[str, ProgramRuns] | None = None) -> "pa.RecordBatch":
+    """Return the rows of `probes`: which programs are attached, if not why and what is lost; with `runs` their counts.
+
+    The kernel counts runs and their time only with kernel.bpf_stats_enabled: else they are null.
+    """
     from tracehound.tables import TABLES, build
 
+    found = [(runs or {}).get(status.program.name) for status in statuses]
+    counted = [run if run is not None and run.hits else None for run in found]
     values = {
         "time_ns": [time.monotonic_ns()] * len(statuses),
         "program": [status.program.name for status in statuses],
@@ -438,6 +479,9 @@ def probe_rows(statuses: Sequence[ProgramStatus]) -> "pa.RecordBatch":
         "attached": [status.attached for status in statuses],
         "reason": [status.reason for status in statuses],
         "lost_by_it": [None if status.attached else status.program.lost_by_it for status in statuses],
+        "hits": [run and run.hits for run in counted],
+        "misses": [run and run.misses for run in found],
+        "run_time_ns": [run and run.run_time_ns for run in counted],
     }
     return build(TABLES["probes"], len(statuses), values)
 
@@ -451,7 +495,19 @@ def public_target(target: Target, redact: bool) -> Target:
     return target
 
 
-def recording_source(target: Target, redact: bool = True) -> "Source":
+def features_of(settings: Settings, wanted: frozenset[str] = DEFAULT_FEATURES) -> frozenset[str]:
+    """Return which of the wanted features, and of those that the settings add, are on at the start.
+
+    Raises UsageError for a name in `off` that is no feature.
+    """
+    off = check_features(settings.off)
+    added = {"files"} if settings.files else set[str]()
+    if settings.nat or (settings.nat is None and "nat" not in off and has_nat()):
+        added.add("nat")
+    return (wanted | added) - off
+
+
+def recording_source(target: Target, redact: bool = True, switches: Mapping[str, bool] | None = None) -> "Source":
     """Return what a sink is told of a trace when it is opened: the tables' schemas, and the facts of this machine."""
     import platform
     from importlib.metadata import version
@@ -470,7 +526,7 @@ def recording_source(target: Target, redact: bool = True) -> "Source":
         version=version("tracehound"),
         command=shown.argv if isinstance(shown, Command) else (describe(shown),),
         kernel=platform.release(),
-        switches={"processes": True, "tcp": True, "requests": True},
+        switches=dict(switches or {}),
         clock_anchors=((time.monotonic_ns(), time.time_ns()),),
     )
     return Source(schemas, facts)

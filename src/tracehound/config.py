@@ -1,7 +1,7 @@
 """Settings of a trace: one schema for the command line and the library."""
 
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, NamedTuple
 
 from tracehound.errors import UsageError
 
@@ -25,25 +25,37 @@ class Filter:
         return f"--{'only' if self.is_only else 'no'}-{self.name} {self.value}"
 
 
+WAITING_BYTES: Final = 2048  # what a request without an answer takes, with its texts
+
+
+class Budgets(NamedTuple):
+    """What `memory_mib` is divided into. Records are there three times while decode catches up: arena, batch, merge."""
+
+    backlog_bytes: int
+    lifecycle_backlog_bytes: int
+    windows_bytes: int
+    waiting_requests: int
+
+
 @dataclass(frozen=True, slots=True)
 class Settings:
     """How to trace. Sizes are in MiB; rings must be powers of two; budgets are of user memory.
 
-    `memory_mib` is the whole budget: a quarter for data that waits, a sixteenth for lifecycle records, a quarter for
-    the windows of half messages; the rest is for what waits in tables.
+    The backlogs are what they say or their share of `memory_mib`, whichever is less.
     """
 
     memory_mib: int = 256
     ring_mib: int = 16
     lifecycle_ring_mib: int = 4
-    backlog_mib: int | None = None
-    lifecycle_backlog_mib: int | None = None
+    backlog_mib: int = 64
+    lifecycle_backlog_mib: int = 16
     response_timeout_s: float = 300.0
     files: bool = False  # opens of files: each system call of each process of the machine takes some 0.1 µs longer
     nat: bool | None = None  # addresses after NAT; None: where this network namespace has rules of it
     btf: str | None = None
     redact: bool = True
     filters: tuple[Filter, ...] = ()
+    off: frozenset[str] = frozenset()  # switches that are off at the start: processes, tcp, requests ...
 
     def __post_init__(self) -> None:
         """Refuse what cannot be, naming the setting."""
@@ -52,24 +64,15 @@ class Settings:
             if value < 1 or value & (value - 1):
                 raise UsageError(f"--{name.replace('_', '-')} must be a power of two, not {value}")
         for name in ("memory_mib", "backlog_mib", "lifecycle_backlog_mib"):
-            if getattr(self, name) is not None and getattr(self, name) < 1:
+            if getattr(self, name) < 1:
                 raise UsageError(f"--{name.replace('_', '-')} must be at least 1, not {getattr(self, name)}")
         if not 0 < self.response_timeout_s <= LONGEST_TIMEOUT_S:  # false of NaN too
             limits = f"above 0 and at most {LONGEST_TIMEOUT_S:.0f}"
             raise UsageError(f"--response-timeout must be {limits}, not {self.response_timeout_s:g}")
 
     @property
-    def backlog_bytes(self) -> int:
-        """How much data may wait for decode."""
-        return self.backlog_mib * MIB if self.backlog_mib is not None else self.memory_mib * MIB // 4
-
-    @property
-    def lifecycle_backlog_bytes(self) -> int:
-        """How much may wait of processes and connections."""
-        own = self.lifecycle_backlog_mib
-        return own * MIB if own is not None else self.memory_mib * MIB // 16
-
-    @property
-    def windows_bytes(self) -> int:
-        """How much may be kept of messages that are not complete."""
-        return self.memory_mib * MIB // 4
+    def budgets(self) -> Budgets:
+        """How the memory is divided: 3 of 16 parts for data, 1 for lifecycle, 2 for windows, 2 for requests."""
+        part = self.memory_mib * MIB // 16
+        backlog, lifecycle = min(self.backlog_mib * MIB, 3 * part), min(self.lifecycle_backlog_mib * MIB, part)
+        return Budgets(backlog, lifecycle, 2 * part, max(2 * part // WAITING_BYTES, 1))

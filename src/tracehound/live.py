@@ -87,7 +87,7 @@ class LiveTrace:
         return self
 
     def _open(self) -> None:
-        source = recording_source(self._trace.target, self._trace.settings.redact)
+        source = recording_source(self._trace.target, self._trace.settings.redact, self._trace.switches)
         if self._record == "last":
             folder, owner, cap_bytes = new_state_recording()
             source = replace(source, owner=owner, cap_bytes=cap_bytes)
@@ -150,6 +150,19 @@ class LiveTrace:
         self._trace.wait_flushed(SNAPSHOT_S)
         wanted = f" and role = '{role}'" if role else ""
         return self.sql(f"select * from connections where event = 'snapshot' and time_ns >= {moment}{wanted}")
+
+    @property
+    def switches(self) -> dict[str, bool]:
+        """Which features are on."""
+        return self._trace.switches
+
+    def enable(self, feature: str) -> None:
+        """Attach the programs of a feature while the trace runs, if it is not on; raises UsageError for no feature."""
+        self._trace.enable(feature)
+
+    def disable(self, feature: str) -> None:
+        """Detach the programs of a feature while the trace runs, if it is on; raises UsageError for no feature."""
+        self._trace.disable(feature)
 
     def sql(self, query: str) -> "pa.Table":
         """Run one SELECT over the tables by name; sees every row older than a second. Raises QueryError."""

@@ -187,7 +187,7 @@ PAYLOADS: Final = (
 )
 
 PROBES: Final = (
-    Column("time_ns", "int64", "when it was tried"),
+    Column("time_ns", "int64", "when that was so: one row at the start, one with its counts at the end"),
     Column("wall_time", "timestamp", "the same moment by the wall clock"),
     Column("program", "string", "BPF program"),
     Column("point", "string", "where it is attached"),
@@ -195,7 +195,7 @@ PROBES: Final = (
     Column("attached", "bool", "whether it is"),
     Column("reason", "string", "why not"),
     Column("lost_by_it", "string", "what is missing without it"),
-    Column("hits", "int64", "runs"),
+    Column("hits", "int64", "runs, if the kernel counts them (kernel.bpf_stats_enabled)"),
     Column("misses", "int64", "runs that the kernel skipped"),
     Column("run_time_ns", "int64", "time in it, if the kernel counts that"),
 )

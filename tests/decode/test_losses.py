@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.decode.batches import LAYOUT, Record, batch, cut, one, rows
 
-from tracehound.decode.losses import Loss, Losses, loss_rows
+from tracehound.decode.losses import Loss, Losses, Rises, loss_rows
 from tracehound.decode.settings import DecodeSettings
 
 MS = 1_000_000
@@ -165,3 +165,11 @@ def test_records_of_iterators_have_no_number_and_are_no_loss() -> None:
     seeds = [one("exec", n * MS, ring_seq=(1 << 64) - 1) for n in (1, 2, 3)]
     assert lost([data(1, 0), *seeds, data(4 * MS, 1)], [2 * MS]) == []
     assert lost(seeds, []) == []
+
+
+def test_counters_that_rose_are_told_once() -> None:
+    rises = Rises(100)
+    late, damaged = ("merge", "late"), ("split", "damaged")
+    assert rises.take({late: 0, damaged: 2}, 200) == [Loss(*damaged, 2, 100, 200)]
+    assert rises.take({late: 0, damaged: 2}, 300) == []
+    assert rises.take({late: 1, damaged: 5}, 400) == [Loss(*late, 1, 300, 400), Loss(*damaged, 3, 300, 400)]

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.decode.records import CLIENT, PREEXISTING, SERVER, UNKNOWN, Recorder, Socket
+from tests.decode.records import CLIENT, PREEXISTING, RECEIVE, SERVER, UNKNOWN, UNWATCHED, Recorder, Socket
 from tests.decode.test_requests import (
     HTTP1,
     LAYOUT,
@@ -264,6 +264,41 @@ def test_joined_in_the_middle(is_told: bool) -> None:
     assert (decoded.rows[0]["exchange"] is not None) is is_told
     assert decoded.rows[0]["request_position"] == 5000
     assert decoded.losses == []
+
+
+@pytest.mark.parametrize("sent_first", [0, 5000])
+def test_beginning_was_not_watched_though_its_opening_was(sent_first: int) -> None:
+    recorder = Recorder()
+    socket = Socket(recorder, 11, CLIENT, verdict=HTTP1).open()
+    socket.position = [sent_first, 7000]
+    for number in range(20):  # never quiet, so nothing but the flag says that no answer is owed
+        flags = UNWATCHED if not number else 0
+        socket.send(get(f"/{number}"), flags=flags if sent_first else 0)
+        socket.receive(reply(FIRST + number), flags=flags)
+    decoded = decode(recorder)
+    assert decoded.brief("resource", "status", "joined_midstream", "gap") == [
+        (f"/{number}", FIRST + number, True, False) for number in range(20)
+    ]
+    assert decoded.losses == []
+
+
+def test_turns_are_taken_again_after_requests_was_off() -> None:
+    recorder = Recorder()
+    socket = Socket(recorder, 11, CLIENT, verdict=HTTP1).open()
+    for number in range(4):
+        socket.send(get(f"/{number}"))
+        socket.receive(reply(FIRST + number))
+    for number in range(4, 8):  # of these only the requests were watched
+        socket.send(get(f"/{number}"))
+        socket.position[RECEIVE] += len(reply(FIRST + number))
+    socket.send(get("/8"))
+    socket.receive(reply(FIRST + 8), flags=UNWATCHED)
+    for number in range(9, 20):
+        socket.send(get(f"/{number}"))
+        socket.receive(reply(FIRST + number))
+    rows = decode(recorder).brief("resource", "status", "gap")
+    assert rows[:4] + rows[9:] == [(f"/{number}", FIRST + number, False) for number in [*range(4), *range(9, 20)]]
+    assert rows[4:9] == [(f"/{number}", None, True) for number in range(4, 9)]
 
 
 def test_unknown_protocol_is_given_up() -> None:

@@ -428,3 +428,34 @@ def test_filters_leave_out_ports_processes_and_names(python_target: PythonTarget
         assert not rows(none.connections) and not rows(none.listens) and len(rows(none.processes)) == 4
         assert len(rows(all_of_it.connections)) == 2 * 106
         assert not rows(nobody.connections) and not rows(nobody.processes)
+
+
+def test_attach_with_features_off_keeps_who_is_traced(python_target: PythonTarget, tmp_path: Path) -> None:
+    """Nothing is told of what is off, and of the rest as much as with all on."""
+    folder = UNIFIED / f"tracehound-off-{os.getpid()}"
+    folder.mkdir()
+    off = frozenset({"processes", "requests"})
+    try:
+        with (
+            churn(python_target, 50, 3, tmp_path / "told") as (process, pids),
+            tracehound.trace(pid=pids["client"], off=off) as by_pid,
+            tracehound.trace(cgroup=folder, off=off) as by_cgroup,
+            tracehound.trace(pid=pids["client"], off=frozenset({"tcp"})) as no_tcp,
+        ):
+            (folder / "cgroup.procs").write_text(str(pids["client"]))  # comes in while it runs
+            say(process)
+            assert line_of(process.stdout) == "done\n"
+            say(process)
+            process.wait(20)
+            time.sleep(0.3)
+        assert not rows(by_pid.processes) and not rows(by_cgroup.processes)
+        told = Counter(row["event"] for row in rows(by_pid.connections) if row["role"] == "client")
+        assert told == {"open": 50, "close": 53, "snapshot": 3}
+        told = Counter(row["event"] for row in rows(by_cgroup.connections) if row["role"] == "client")
+        assert told["open"] == 50
+        assert {row["event"] for row in rows(no_tcp.connections)} == {"snapshot"}  # at their first bytes
+        assert not rows(no_tcp.listens)
+        assert {row["pid"] for row in rows(no_tcp.processes)} >= {pids["client"]}
+    finally:
+        wait_for(lambda: not (folder / "cgroup.procs").read_text().split(), 10, "the cgroup to be empty")
+        folder.rmdir()

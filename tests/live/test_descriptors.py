@@ -35,7 +35,10 @@ def run(traced: Traced, python_target: Callable[..., list[str]], tmp_path_factor
     assert trace.exit_code == 0
     tables: tuple[By, By] = (defaultdict(list), defaultdict(list))
     for by, table in zip(tables, (trace.connections, trace.requests), strict=True):
-        for row in sorted(rows(table), key=lambda row: (row.get("request_position", 0), row["time_ns"])):
+        tcp = [
+            row for row in rows(table) if row["local_port"] is not None
+        ]  # it also passes descriptors by unix sockets
+        for row in sorted(tcp, key=lambda row: (row.get("request_position", 0), row["time_ns"])):
             by[row["role"], row["local_port" if row["role"] == "client" else "remote_port"]].append(row)
     return Run(json.loads((folder / "told").read_text()), *tables, rows(trace.losses))
 

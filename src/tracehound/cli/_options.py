@@ -7,6 +7,7 @@ from collections.abc import Iterable
 from typing import NoReturn
 
 from tracehound.errors import UsageError
+from tracehound.kernel.probes import DEFAULT_FEATURES, FEATURES
 
 _CHOICE = re.compile(r"argument (?P<what>.+): invalid choice: '(?P<given>.*?)' \(choose from (?P<all>.*)\)")
 
@@ -55,6 +56,18 @@ def near(given: str, choices: Iterable[str]) -> str:
 def add_debug(parser: argparse.ArgumentParser) -> None:
     """Add `--debug`."""
     parser.add_argument("--debug", action="store_true", default=argparse.SUPPRESS, help="show a traceback of an error")
+
+
+def add_switches(parser: argparse.ArgumentParser) -> None:
+    """Add `--no-X` for each switch X that is on by default."""
+    group = parser.add_argument_group("switches")
+    for feature in (each for each in FEATURES if each in DEFAULT_FEATURES):
+        group.add_argument(f"--no-{feature}", action="store_true", help=f"do not attach the programs of {feature}")
+
+
+def switched_off(options: argparse.Namespace) -> frozenset[str]:
+    """Return the switches that the options of `add_switches` turn off."""
+    return frozenset(feature for feature in DEFAULT_FEATURES if getattr(options, f"no_{feature}"))
 
 
 def add_format(parser: argparse.ArgumentParser, *choices: str) -> None:

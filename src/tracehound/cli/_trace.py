@@ -11,7 +11,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from tracehound.cli._options import add_format, near
+from tracehound.cli._options import add_format, add_switches, near, switched_off
 from tracehound.cli._stderr import say, write_stderr
 from tracehound.errors import UsageError
 
@@ -23,10 +23,10 @@ if TYPE_CHECKING:
 
 SOMETHING_LOST: Final = 121
 SETTINGS: Final = (  # name, type, what it says
-    ("memory-mib", int, "budget of user memory for all that waits (default 256)"),
+    ("memory-mib", int, "budget of user memory for rows and streams (default 256)"),
     ("ring-mib", int, "size of the kernel's ring for data, a power of two (default 16)"),
     ("lifecycle-ring-mib", int, "size of the kernel's ring for processes and connections (default 4)"),
-    ("backlog-mib", int, "how much data may wait for decode before it is dropped and counted (default: a quarter)"),
+    ("backlog-mib", int, "data that may wait for decode (default 64, at most 3/16 of --memory-mib)"),
     ("response-timeout", float, "seconds after which a request counts as not answered (default 300)"),
 )
 
@@ -73,6 +73,7 @@ def add_trace_arguments(parser: argparse.ArgumentParser) -> None:
     )
     for name, kind, text in SETTINGS:
         parser.add_argument(f"--{name}", type=kind, metavar="N", help=text)
+    add_switches(parser)
 
 
 def settings_of(options: argparse.Namespace) -> "Settings":
@@ -89,7 +90,13 @@ def settings_of(options: argparse.Namespace) -> "Settings":
     if filters:
         say(f"filters: {' '.join(map(str, filters))}")
     return Settings(
-        files=options.files, nat=options.nat, btf=options.btf, redact=not options.no_redact, filters=filters, **given
+        files=options.files,
+        nat=options.nat,
+        btf=options.btf,
+        redact=not options.no_redact,
+        filters=filters,
+        off=switched_off(options),
+        **given,
     )
 
 
@@ -128,7 +135,7 @@ def open_sinks(options: argparse.Namespace, trace: "Trace") -> tuple[list["Sink"
     from tracehound.recording import new_state_recording
     from tracehound.sinks import WhereSink, kind, where_rows
 
-    source: Source = recording_source(trace.target, trace.settings.redact)
+    source: Source = recording_source(trace.target, trace.settings.redact, trace.switches)
     sinks: list[Sink] = []
     where = where_rows(options.where, source.schemas) if options.where else None
     if options.output:

@@ -31,6 +31,7 @@ class Piece(NamedTuple):
     role: int
     transport: int
     is_preexisting: bool
+    is_unwatched: bool
     local_port: int
     remote_port: int
     unread: str | None  # why its bytes could not be read at all

@@ -9,7 +9,7 @@ counts of what these two already tell (`ring_full`, `backlog_full`) make no row.
 and not checked.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
@@ -50,6 +50,21 @@ def loss_rows(losses: Sequence[Loss | tuple[Any, ...]]) -> pa.RecordBatch:
     names = ("stage", "counter", "count", "first_ns", "last_ns", "cpu", "connection")
     columns = dict(zip(names, zip(*losses, strict=True), strict=True)) if losses else {}
     return build(TABLES["losses"], len(losses), columns | {"time_ns": columns["last_ns"]} if losses else {})
+
+
+class Rises:
+    """Counters that only rise, told as rows when they did; for what is counted outside of the records."""
+
+    def __init__(self, time_ns: int = 0) -> None:
+        self._before: dict[tuple[str, str], int] = {}
+        self._since_ns = time_ns
+
+    def take(self, counters: Mapping[tuple[str, str], int], time_ns: int) -> list[Loss]:
+        """Return what rose since the last time; `counters`: (stage, counter) -> count from the beginning."""
+        rises = {name: count - self._before.get(name, 0) for name, count in counters.items()}
+        since_ns, self._since_ns = self._since_ns or time_ns, time_ns
+        self._before |= counters
+        return [Loss(*name, rise, since_ns, time_ns) for name, rise in rises.items() if rise > 0]
 
 
 @dataclass(slots=True)

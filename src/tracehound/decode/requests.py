@@ -62,7 +62,7 @@ class Requests:
         flags, classes = layout.enum("data_flag"), layout.enum("capture_class")
         self._peek = flags["DATA_PEEK"]
         self._opaque = flags["DATA_OPAQUE"]
-        self._data_preexisting = flags["DATA_PREEXISTING"]
+        self._data_preexisting, self._unwatched = flags["DATA_PREEXISTING"], flags["DATA_UNWATCHED"]
         self._framed = classes["CAPTURE_FRAMED"]
         self._unix_ends: UnixEndsOf = {}
         self._next_sweep_ns = 0
@@ -162,7 +162,8 @@ class Requests:
             int(record["direction"]) & 1, start, stop, data.tails[first : min(first + head_size, last)],
             max(stop - len(tail), start), tail, int(record["time_ns"]), who, int(record["verdict"]),
             int(record["strength"]), int(record["capture_class"]), int(record["role"]), int(record["transport"]),
-            bool(record["flags"] & self._data_preexisting), int(record["local_port"]), int(record["remote_port"]),
+            bool(record["flags"] & self._data_preexisting), bool(record["flags"] & self._unwatched),
+            int(record["local_port"]), int(record["remote_port"]),
             why_unread(int(record["syscall"])) if record["flags"] & self._opaque else None,
         )  # fmt: skip
 

@@ -18,7 +18,7 @@ from typing import Final, final
 
 from tracehound.decode.detection import Detection
 from tracehound.decode.exchange import Connection, End, Piece, Stream
-from tracehound.decode.pairing import CLOCKS_NS, GAP, Pairing
+from tracehound.decode.pairing import CLOCKS_NS, GAP, TURNS, Pairing
 from tracehound.decode.parsing import Parsing
 from tracehound.decode.settings import DecodeSettings
 from tracehound.protocols._protocol import IN_ORDER, REQUEST, RESPONSE, TRUNCATED
@@ -53,6 +53,8 @@ class Streams:
             return
         if connection.streams is None:
             self._begin(connection, piece)
+        elif piece.is_unwatched:
+            self._join(connection, connection.streams[piece.direction])
         if connection.queue is not None:
             self._take_while_queued(connection, piece)
         elif self.must_wait(connection, piece.direction, piece.start):
@@ -151,9 +153,12 @@ class Streams:
             connection.queue = None
             self._close(connection, first)
             return
+        pipelined = connection.pipelined
         if not connection.is_early_hold:
             self._lose(connection, connection.streams[first.direction], first)  # type: ignore[index]
         self._feed_piece(connection, first)
+        if first.is_unwatched and connection.turns >= TURNS:  # the answers were there, and nobody looked
+            connection.pipelined = pipelined
         self._replay(connection, time_ns)
 
     def _replay(self, connection: Connection, time_ns: int) -> None:
@@ -180,7 +185,9 @@ class Streams:
 
     def _begin(self, connection: Connection, piece: Piece) -> None:
         """Make both streams at the first data of a connection."""
-        if not connection.opened and (piece.is_preexisting or piece.start > 0):
+        if connection.opened:
+            connection.joined = piece.is_unwatched
+        elif piece.is_preexisting or piece.start > 0:
             connection.joined = True
         if not connection.role and piece.role:
             connection.role = piece.role
@@ -194,6 +201,14 @@ class Streams:
         if connection.joined:
             for stream in connection.streams or ():
                 stream.boundary = -1  # not known before its first record
+            self._pairing.join(connection)
+
+    def _join(self, connection: Connection, stream: Stream) -> None:
+        """Take a stream that was not watched up to its first record: `requests` was off."""
+        if stream.boundary == 0 and not stream.time_ns:
+            connection.joined = True
+            connection.change_facts()
+            stream.boundary = -1
             self._pairing.join(connection)
 
     def _feed_piece(self, connection: Connection, piece: Piece) -> None:

@@ -10,7 +10,7 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from tracehound.btf import OBJECTS, Btf
 from tracehound.errors import AttachError, LoadError, PermissionDenied
@@ -39,6 +39,14 @@ class Refusal:
     log: str = field(repr=False, default="")
 
 
+class ProgramRuns(NamedTuple):
+    """What the kernel counted of a program: runs and time are 0 unless it counts them (kernel.bpf_stats_enabled)."""
+
+    hits: int
+    misses: int  # runs left out because the program was running on that CPU
+    run_time_ns: int
+
+
 @dataclass(frozen=True, slots=True)
 class ObjectOptions:
     """What is set before an object is loaded.
@@ -61,7 +69,7 @@ class BpfObject:
         self.name = name
         self.refusals: list[Refusal] = []
         self._image = (OBJECTS / f"{name}.bpf.o").read_bytes()
-        self._links: list[Any] = []
+        self._links: dict[str, Any] = {}
         self._object: Any = self._load(options)
         self.maps = {
             ffi.string(lib.bpf_map__name(each)).decode(): lib.bpf_map__fd(each) for each in _maps(self._object)
@@ -125,14 +133,16 @@ class BpfObject:
         """Return the descriptor of a loaded program."""
         return next(int(lib.bpf_program__fd(p)) for p in _programs(self._object) if program_name(p) == name)
 
-    def run_time(self, name: str) -> tuple[int, int]:
-        """Return (ns spent, runs) of a loaded program by the kernel's count; source: its fdinfo."""
+    def runs(self, name: str) -> ProgramRuns:
+        """Return the kernel's own account of a loaded program; source: its fdinfo."""
         text = Path(f"/proc/self/fdinfo/{self.program_fd(name)}").read_text()
         fields = dict(line.split(":", 1) for line in text.splitlines())
-        return int(fields["run_time_ns"]), int(fields["run_cnt"])
+        return ProgramRuns(*(int(fields.get(field, 0)) for field in ("run_cnt", "recursion_misses", "run_time_ns")))
 
     def attach(self, name: str) -> None:
-        """Attach one loaded program where its section says; raises AttachError."""
+        """Attach one loaded program where its section says, unless it is; raises AttachError."""
+        if name in self._links:
+            return
         program = next(each for each in _programs(self._object) if program_name(each) == name)
         link = lib.bpf_program__attach(program)
         if not link:
@@ -140,7 +150,7 @@ class BpfObject:
             section = ffi.string(lib.bpf_program__section_name(program)).decode()
             log = take_log()
             raise AttachError(f"cannot attach {name} to {section}: {first_line(log) or os.strerror(code)}", code)
-        self._links.append(link)
+        self._links[name] = link
 
     def open_iterator(self, name: str) -> int:
         """Return a new descriptor of what one loaded iterator program lists; raises AttachError."""
@@ -151,14 +161,20 @@ class BpfObject:
             raise AttachError(f"cannot run the iterator {name}: {first_line(log) or os.strerror(-fd)}", -fd)
         return fd
 
-    def detach(self) -> None:
-        """Destroy all links; the maps stay readable."""
-        while self._links:
-            lib.bpf_link__destroy(self._links.pop())
+    def attached(self) -> list[str]:
+        """Names of the programs that are attached."""
+        return list(self._links)
+
+    def detach(self, name: str) -> None:
+        """Destroy a program's link, if it has one; its maps stay readable."""
+        link = self._links.pop(name, None)
+        if link is not None:
+            lib.bpf_link__destroy(link)
 
     def close(self) -> None:
         """Detach and unload; idempotent."""
-        self.detach()
+        for name in self.attached():
+            self.detach(name)
         if self._object:
             lib.bpf_object__close(self._object)
             self._object = None
@@ -210,11 +226,16 @@ def explain(log: str, code: int) -> str:
     return f"{said or os.strerror(code)} ({errno_names.errorcode.get(code, code)})"
 
 
-def can_load_bpf() -> bool:
-    """Tell whether this process has CAP_BPF and CAP_PERFMON, or CAP_SYS_ADMIN, in effect."""
+def effective_capabilities() -> int:
+    """Return the capabilities that this process has in effect, as a mask; source: capabilities(7)."""
     for line in Path("/proc/self/status").read_text().splitlines():
         if line.startswith("CapEff:"):
-            effective = int(line.split()[1], 16)
-            sys_admin, perfmon, bpf = (effective >> bit & 1 for bit in (21, 38, 39))
-            return bool(sys_admin or (perfmon and bpf))
-    return False
+            return int(line.split()[1], 16)
+    return 0
+
+
+def can_load_bpf() -> bool:
+    """Tell whether this process has CAP_BPF and CAP_PERFMON, or CAP_SYS_ADMIN, in effect."""
+    effective = effective_capabilities()
+    sys_admin, perfmon, bpf = (effective >> bit & 1 for bit in (21, 38, 39))
+    return bool(sys_admin or (perfmon and bpf))

@@ -6,16 +6,26 @@ One class that takes and returns plain data and descriptors, so that it can stan
 import mmap
 import os
 import struct
-from collections.abc import Iterable
+import threading
+from collections.abc import Iterable, Iterator
 from contextlib import ExitStack
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Final, NamedTuple
 
 from tracehound.btf import wire_layout
 from tracehound.errors import AttachError, KernelError, LoadError, NotSupported
-from tracehound.kernel.bpf_object import BpfObject, ObjectOptions
+from tracehound.kernel.bpf_object import BpfObject, ObjectOptions, ProgramRuns
 from tracehound.kernel.iterators import find_listeners, in_network_namespace
-from tracehound.kernel.probes import OBJECTS, PROGRAMS, RUN_ON_DEMAND, ProgramStatus
+from tracehound.kernel.probes import (
+    DEFAULT_FEATURES,
+    FEATURES,
+    PROGRAMS,
+    RUN_ON_DEMAND,
+    Program,
+    ProgramStatus,
+    check_features,
+)
 from tracehound.native import ffi, lib
 
 TRACE_NONE: Final = 0
@@ -24,9 +34,9 @@ TRACE_PENDING: Final = 2
 TRACE_ON: Final = 3
 ORDER: Final = struct.Struct("<QQII")  # struct capture_order: skip_until[2], capture_class, reserved
 EPOCHS: Final = 1024
-DEFAULT_FEATURES: Final = frozenset({"processes", "tcp", "requests"})
 FILTER: Final = struct.Struct("<III16s")  # struct filter_key: kind, is_only, number, comm
 FILTER_KINDS: Final = {"uid": 0, "pid": 1, "comm": 2, "port": 3}  # enum filter_kind
+TABLES: Final = {"traced": 4, "orders": 8}  # hash maps that can fill up: size of a key
 KERNEL_BTF: Final = "/sys/kernel/btf/vmlinux"
 
 
@@ -36,7 +46,7 @@ class LoadSettings(NamedTuple):
     ring_bytes: int
     lifecycle_ring_bytes: int
     btf_path: str | None = None
-    features: frozenset[str] = DEFAULT_FEATURES
+    features: frozenset[str] = DEFAULT_FEATURES  # on at the start
     trace_all: bool = False
     trace_cgroups: bool = False
     filters: tuple[tuple[str, bool, int | str], ...] = ()  # (uid, pid, comm or port; only that, else not that; value)
@@ -62,69 +72,124 @@ class Privileged:
         Raises PermissionDenied, NotSupported without BTF, and LoadError when no program at all can be loaded.
         """
         check_btf(settings.btf_path)
-        self.statuses: list[ProgramStatus] = []
+        check_features(settings.features)
         self.maps: dict[str, int] = {}
-        self._objects: list[BpfObject] = []
+        self._settings = settings
+        self._switches = dict.fromkeys(FEATURES, False)
+        self._switching = threading.Lock()
+        self._is_over = False
+        self._orders_refused = 0
+        self._objects: dict[str, BpfObject] = {}
+        self._reasons: dict[str, str] = {}  # why a program, or all of an object, is not there
         self._cpus = lib.libbpf_num_possible_cpus()
         self._mapped: list[mmap.mmap] = []
+        self._epochs: mmap.mmap | bytearray = bytearray(EPOCHS * 4)
         with ExitStack() as undo:
             undo.callback(self.close)
-            self._load(settings)
-            self._epochs = self._map_array("order_epoch", EPOCHS * 4)
+            for feature in FEATURES:
+                if feature == "requests":  # the roles of what it captures are to be known
+                    self._find_listeners()
+                self._switch(feature, feature in settings.features)
+            if not any(each.attached() for each in self._objects.values()):
+                raise LoadError(f"no BPF program could be attached; the first: {next(iter(self._reasons.values()))}")
             undo.pop_all()
 
-    def _load(self, settings: LoadSettings) -> None:
-        options = {
-            "config": {
+    # ---- switches --------------------------------------------------------------------------------------------------
+
+    @property
+    def switches(self) -> dict[str, bool]:
+        """Which features are on."""
+        return dict(self._switches)
+
+    @property
+    def statuses(self) -> list[ProgramStatus]:
+        """What has become of each program that is wanted now."""
+        found = []
+        for program in PROGRAMS:
+            if self._switches[program.feature] is not program.stands_in:
+                reason = self._reasons.get(program.name) or self._reasons.get(program.object)
+                found.append(ProgramStatus(program, reason is None, reason))
+        return found
+
+    def enable(self, feature: str) -> None:
+        """Attach the programs of a feature, now and if it is not on; `statuses` tells which could not be."""
+        check_features([feature])
+        with self._switching:
+            if not self._is_over and not self._switches[feature]:
+                self._switch(feature, True)
+
+    def disable(self, feature: str) -> None:
+        """Detach the programs of a feature, if it is on; its maps stay."""
+        check_features([feature])
+        with self._switching:
+            if not self._is_over and self._switches[feature]:
+                self._switch(feature, False)
+
+    def _switch(self, feature: str, is_on: bool) -> None:
+        """Attach what serves a feature that is on or off, then detach the other programs: nobody is lost between."""
+        programs = [program for program in PROGRAMS if program.feature == feature]
+        for program in programs:
+            if program.stands_in is not is_on:
+                self._attach(program)
+        for program in programs:
+            if program.stands_in is is_on and program.object in self._objects:
+                self._objects[program.object].detach(program.name)
+        self._switches[feature] = is_on
+
+    def _attach(self, program: Program) -> None:
+        loaded = self._load(program.object)
+        if loaded is None or program.point in RUN_ON_DEMAND or program.name not in loaded.programs():
+            return
+        self._reasons.pop(program.name, None)
+        try:
+            loaded.attach(program.name)
+        except AttachError as error:
+            self._reasons[program.name] = str(error)
+
+    def _load(self, name: str) -> BpfObject | None:
+        """Return an object, loaded on first use; the first that has a map shares it with those after it."""
+        if name in self._objects or name in self._reasons:
+            return self._objects.get(name)
+        settings = self._settings
+        options = ObjectOptions(
+            config={
                 "config_own_tgid": os.getpid(),
                 "config_trace_all": settings.trace_all,
                 "config_trace_cgroups": settings.trace_cgroups,
                 "config_filters_only": filter_mask(settings.filters, True),
                 "config_filters_no": filter_mask(settings.filters, False),
             },
-            "sizes": {"data": settings.ring_bytes, "lifecycle": settings.lifecycle_ring_bytes},
-            "btf_path": settings.btf_path,
-        }
-        filtered = False
-        for name in OBJECTS:
-            wanted = [p for p in PROGRAMS if p.object == name and p.feature in settings.features]
-            if not wanted:
-                continue
-            try:
-                loaded = BpfObject(name, ObjectOptions(shared=dict(self.maps), **options))  # type: ignore[arg-type]
-            except LoadError as error:
-                self.statuses += [ProgramStatus(program, False, str(error)) for program in wanted]
-                continue
-            self._objects.append(loaded)
-            for map_name, fd in loaded.maps.items():
-                if "." not in map_name:
-                    self.maps.setdefault(map_name, fd)
-            reasons = {refusal.program: refusal.reason for refusal in loaded.refusals}
-            for program in wanted:
-                reason = reasons.get(program.name)
-                if reason is None and program.point not in RUN_ON_DEMAND:
-                    reason = self._attach(loaded, program.name)
-                self.statuses.append(ProgramStatus(program, reason is None, reason))
-            if "filters" in self.maps and not filtered:
-                filtered = True
-                self._write_filters(settings.filters)
-            if name == "seed":
-                find_listeners(self, settings.network_namespaces)
-        if not any(status.attached for status in self.statuses):
-            raise LoadError(f"no BPF program could be attached; the first: {self.statuses[0].reason}")
+            sizes={"data": settings.ring_bytes, "lifecycle": settings.lifecycle_ring_bytes},
+            shared=dict(self.maps),
+            btf_path=settings.btf_path,
+        )
+        try:
+            loaded = BpfObject(name, options)
+        except LoadError as error:
+            self._reasons[name] = str(error)
+            return None
+        self._objects[name] = loaded
+        self._reasons |= {refusal.program: refusal.reason for refusal in loaded.refusals}
+        is_first_with_filters = "filters" in loaded.maps and "filters" not in self.maps
+        for map_name, fd in loaded.maps.items():
+            if "." not in map_name:
+                self.maps.setdefault(map_name, fd)
+        if is_first_with_filters:
+            self._write_filters(settings.filters)
+        if not self._mapped and "order_epoch" in self.maps:
+            self._epochs = self._map_array("order_epoch", EPOCHS * 4)
+        return loaded
 
     def _write_filters(self, filters: Iterable[tuple[str, bool, int | str]]) -> None:
         for kind, is_only, value in filters:
             number, comm = (0, value.encode()[:15]) if isinstance(value, str) else (value, b"")
             self._update("filters", FILTER.pack(FILTER_KINDS[kind], is_only, number, comm), struct.pack("<I", 1))
 
-    @staticmethod
-    def _attach(loaded: BpfObject, program: str) -> str | None:
-        try:
-            loaded.attach(program)
-        except AttachError as error:
-            return str(error)
-        return None
+    def _find_listeners(self) -> None:
+        if self._settings.network_namespaces and self._load("seed") is not None:
+            find_listeners(self, self._settings.network_namespaces)
+
+    # ---- maps ------------------------------------------------------------------------------------------------------
 
     def ring_fds(self) -> dict[str, int]:
         """Return the descriptors of the rings by name: lifecycle, data."""
@@ -151,14 +216,15 @@ class Privileged:
 
     def end_counted(self) -> None:
         """Write close records of the UDP and unix sockets that are gone; no hook tells of those."""
-        for each in self._objects:
-            if each.name == "counted" and "on_second" in each.programs():
-                lib.bpf_run_here(each.program_fd("on_second"), ffi.NULL, 0)
+        counted = self._objects.get("counted")
+        if counted is not None and "on_second" in counted.programs():
+            lib.bpf_run_here(counted.program_fd("on_second"), ffi.NULL, 0)
 
     def _process(self) -> BpfObject:
-        found = next((each for each in self._objects if each.name == "process"), None)
+        found = self._objects.get("process")
         if found is None or "on_mark" not in found.programs():
-            raise LoadError(f"a command cannot be followed: {self.statuses[0].reason}")
+            reason = self._reasons.get("on_mark") or self._reasons.get("process")
+            raise LoadError(f"a command cannot be followed: {reason}")
         return found
 
     def add_target_pids(self, pids: Iterable[int]) -> None:
@@ -180,8 +246,8 @@ class Privileged:
         `network_namespace`: the file of another namespace whose sockets are listed. Raises KernelError.
         """
         program = next((program for program in PROGRAMS if program.name == name), None)
-        loaded = next((each for each in self._objects if program and each.name == program.object), None)
-        if loaded is None or program is None or name not in loaded.programs():
+        loaded = self._load(program.object) if program and not self._is_over else None
+        if loaded is None or name not in loaded.programs():
             return None
         if network_namespace is None:
             return loaded.open_iterator(name)
@@ -189,19 +255,39 @@ class Privileged:
 
     def traced_pids(self) -> list[int]:
         """Return the processes that are traced now."""
-        fd, found, key = self.maps["traced"], list[int](), ffi.new("uint32_t *")
+        return [int.from_bytes(key, "little") for key in self._keys("traced", 4)]
+
+    def _keys(self, name: str, size: int) -> Iterator[bytes]:
+        if name not in self.maps:
+            return
+        fd, key = self.maps[name], ffi.new("char[]", size)
         following = lib.bpf_map_get_next_key(fd, ffi.NULL, key)
-        while following == 0:
-            found.append(int(key[0]))
+        for _ in range(max_entries(fd)):  # a key that goes meanwhile makes the walk begin again
+            if following:
+                return
+            yield bytes(ffi.buffer(key))
             following = lib.bpf_map_get_next_key(fd, key, key)
-        return found
+
+    def occupancy(self) -> dict[str, tuple[int, int]]:
+        """Return how many entries each table has that can fill up, and how many it has room for."""
+        sizes = {name: size for name, size in TABLES.items() if name in self.maps}
+        return {
+            name: (sum(1 for _ in self._keys(name, size)), max_entries(self.maps[name])) for name, size in sizes.items()
+        }
+
+    def lost(self) -> dict[tuple[str, str], int]:
+        """Return what else was lost so far, by (stage, counter) of a `losses` row: full tables, runs left out."""
+        missed = sum(run.misses for run in self.runs().values())
+        return {("orders", "table_full"): self._orders_refused, ("kernel", "program_missed"): missed}
 
     def write_orders(self, orders: Iterable[CaptureOrderWords]) -> None:
         """Tell the kernel what to capture of sockets; takes effect at each socket's next call."""
         fd = self.maps["orders"]
         for order in orders:
             words = ORDER.pack(order.skip_until_sent, order.skip_until_received, order.capture_class, 0)
-            if lib.bpf_map_update_elem(fd, struct.pack("<Q", order.cookie), words, 0) == 0:
+            if lib.bpf_map_update_elem(fd, struct.pack("<Q", order.cookie), words, 0):
+                self._orders_refused += 1
+            else:
                 at = (order.cookie % EPOCHS) * 4
                 (epoch,) = struct.unpack_from("<I", self._epochs, at)
                 struct.pack_into("<I", self._epochs, at, (epoch + 1) & 0xFFFFFFFF)
@@ -220,9 +306,9 @@ class Privileged:
         """Return, per CPU, the next ring_seq of a ring (`enum ring_id`)."""
         return self._per_cpu("ring_sequence", ring)
 
-    def run_times(self) -> dict[str, tuple[int, int]]:
-        """Return (ns spent, runs) of each program; zeros unless the kernel counts them (kernel.bpf_stats_enabled)."""
-        return {name: each.run_time(name) for each in self._objects for name in each.programs()}
+    def runs(self) -> dict[str, ProgramRuns]:
+        """Return the kernel's own account of each loaded program, by name."""
+        return {name: each.runs(name) for each in self._objects.values() for name in each.programs()}
 
     def _per_cpu(self, name: str, index: int) -> list[int]:
         values = ffi.new("uint64_t[]", self._cpus)
@@ -235,25 +321,27 @@ class Privileged:
             code = ffi.errno
             raise KernelError(f"cannot write the BPF map {name}: {os.strerror(code)}", code)
 
-    def _map_array(self, name: str, size: int) -> mmap.mmap | bytearray:
-        if name not in self.maps:
-            return bytearray(size)
+    def _map_array(self, name: str, size: int) -> mmap.mmap:
         rounded = -(-size // mmap.PAGESIZE) * mmap.PAGESIZE
         self._mapped.append(mmap.mmap(self.maps[name], rounded))
         return self._mapped[-1]
 
     def detach(self) -> None:
-        """Stop all programs; rings and maps stay readable."""
-        for each in self._objects:
-            each.detach()
+        """Stop all programs for good; rings, maps and counts stay readable."""
+        with self._switching:
+            for each in self._objects.values():
+                for name in each.attached():
+                    each.detach(name)
+            self._is_over = True
 
     def close(self) -> None:
         """Detach, unload, close every descriptor; idempotent."""
+        self.detach()
         self._epochs = bytearray(EPOCHS * 4)
         while self._mapped:
             self._mapped.pop().close()
         while self._objects:
-            self._objects.pop().close()
+            self._objects.popitem()[1].close()
         self.maps = {}
 
     def __enter__(self) -> "Privileged":
@@ -266,6 +354,12 @@ class Privileged:
 def filter_mask(filters: Iterable[tuple[str, bool, int | str]], is_only: bool) -> int:
     """Return the bits of the kinds that have a filter of that sense."""
     return sum({1 << FILTER_KINDS[kind] for kind, sense, _ in filters if sense == is_only})
+
+
+def max_entries(map_fd: int) -> int:
+    """Return how many entries a map has room for; source: its fdinfo."""
+    text = Path(f"/proc/self/fdinfo/{map_fd}").read_text()
+    return int(next(line.split(":")[1] for line in text.splitlines() if line.startswith("max_entries:")))
 
 
 def check_btf(path: str | None) -> None:

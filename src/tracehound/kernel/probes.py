@@ -1,18 +1,25 @@
 """The one table of BPF programs: which object holds each, where it attaches, what is lost without it."""
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Final
+
+from tracehound.errors import UsageError
 
 
 @dataclass(frozen=True, slots=True)
 class Program:
-    """One program of a `bpf/*.bpf.c`; `feature` is the switch it serves."""
+    """One program of a `bpf/*.bpf.c`; `feature` is the switch it serves.
+
+    `stands_in`: it is attached while its feature is off.
+    """
 
     name: str
     object: str
     point: str
     feature: str
     lost_by_it: str
+    stands_in: bool = False
 
 
 PROGRAMS: Final = (
@@ -21,6 +28,12 @@ PROGRAMS: Final = (
     Program("on_exit", "process", "sched_process_exit", "processes", "no exit rows"),
     Program("on_move", "process", "cgroup_attach_task", "processes", "who joins a traced cgroup is not seen"),
     Program("on_mark", "process", "syscall", "processes", "a command cannot be followed from its start"),
+    Program("on_fork_untold", "process", "sched_process_fork", "processes", "children are not followed", True),
+    Program("on_exec_untold", "process", "sched_process_exec", "processes", "nothing of CMD is traced", True),
+    Program("on_exit_untold", "process", "sched_process_exit", "processes", "pids used again are traced", True),
+    Program(
+        "on_move_untold", "process", "cgroup_attach_task", "processes", "who joins a traced cgroup is not seen", True
+    ),
     Program("on_state", "connection", "inet_sock_set_state", "tcp", "no connections and listens"),
     Program("on_destroy", "connection", "tcp_destroy_sock", "tcp", "no close rows"),
     Program("on_retransmit", "connection", "tcp_retransmit_skb", "tcp", "no retransmits"),
@@ -51,8 +64,20 @@ PROGRAMS: Final = (
 # Points of programs that are run on demand and not attached.
 RUN_ON_DEMAND: Final = frozenset({"syscall", "iter/task", "iter/task_file", "iter/tcp"})
 
-# Objects in the order they are loaded: the first that has a map shares it with those after it.
-OBJECTS: Final = tuple(dict.fromkeys(program.object for program in PROGRAMS))
+# The switches, in the order in which their programs are attached.
+FEATURES: Final = tuple(dict.fromkeys(program.feature for program in PROGRAMS))
+
+# On at the start unless told otherwise.
+DEFAULT_FEATURES: Final = frozenset({"processes", "tcp", "requests"})
+
+
+def check_features(names: Iterable[str]) -> frozenset[str]:
+    """Return the names as a set; raises UsageError for one that is no switch."""
+    given = frozenset(names)
+    unknown = sorted(given.difference(FEATURES))
+    if unknown:
+        raise UsageError(f"no such switch: {', '.join(unknown)}. Switches: {', '.join(FEATURES)}")
+    return given
 
 
 @dataclass(frozen=True, slots=True)

@@ -37,19 +37,28 @@ class Drain:
         -1: none. Descriptors stay the caller's and must outlive the drain. Raises KernelError.
         """
         self.wake_fd = os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK)
+        self._rings: set[int] = set()
+        self._has_limit = False
         self._counters: Any = ffi.new("struct drain_counters *")
         self._drain: Any = lib.drain_new(budget_bytes, lifecycle_budget_bytes, self.wake_fd)
         try:
             if not self._drain:
                 raise KernelError("cannot start the drain: no memory")
-            for fd, size_bytes, ring in rings:
-                check(lib.drain_add_ring(self._drain, fd, size_bytes, ring), f"map ring {ring} of {size_bytes} bytes")
-            if limit_map_fd >= 0:
-                check(lib.drain_map_limits(self._drain, limit_map_fd), "map the capture limit")
+            self.add(rings, limit_map_fd)
             check(lib.drain_start(self._drain, period_us), "start the drain thread")
         except BaseException:
             self.close()
             raise
+
+    def add(self, rings: Sequence[tuple[int, int, int]], limit_map_fd: int = -1) -> None:
+        """Read these rings too, given as at the start, and limit capture there; what it has already is left alone."""
+        for fd, size_bytes, ring in rings:
+            if ring not in self._rings:
+                check(lib.drain_add_ring(self._drain, fd, size_bytes, ring), f"map ring {ring} of {size_bytes} bytes")
+                self._rings.add(ring)
+        if limit_map_fd >= 0 and not self._has_limit:
+            check(lib.drain_map_limits(self._drain, limit_map_fd), "map the capture limit")
+            self._has_limit = True
 
     def take(self) -> list[npt.NDArray[np.uint8]]:
         """Return all that waits, without copying it: arenas of whole records, each padded to 8 bytes.
@@ -71,6 +80,10 @@ class Drain:
         rings = {"lifecycle": out.lifecycle, "data": out.data}
         found = {f"{ring}_{name}": getattr(rings[ring], name) for ring in rings for name in dir(rings[ring])}
         return found | {name: getattr(out, name) for name in dir(out) if name not in rings}
+
+    def lost(self) -> dict[tuple[str, str], int]:
+        """Return what was found broken in the rings so far, by (stage, counter) of a `losses` row."""
+        return {("drain", "damaged"): self.counters()["damaged"]}
 
     def stop(self) -> None:
         """Read the rings a last time and end the thread; what waits can still be taken. Idempotent."""

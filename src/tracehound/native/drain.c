@@ -396,19 +396,16 @@ struct drain *drain_new(uint64_t budget_bytes, uint64_t lifecycle_budget_bytes, 
 	return drain;
 }
 
-int drain_add_memory(struct drain *drain, uint64_t *consumer, uint64_t *producer,
-		     const uint8_t *data, uint64_t size_bytes, uint32_t id)
+static int add_ring(struct drain *drain, const struct ring *given)
 {
 	struct ring *ring = &drain->ring[drain->rings];
 
-	if (drain->rings == MAX_RINGS || drain->running || size_bytes < 8 ||
-	    size_bytes & (size_bytes - 1))
+	if (drain->rings == MAX_RINGS || given->size < 8 || given->size & (given->size - 1))
 		return -EINVAL;
-	*ring = (struct ring){.data = data, .size = size_bytes, .id = id, .fd = -1};
-	ring->consumer = consumer;
-	ring->producer = producer;
-	ring->stock = id == RING_LIFECYCLE ? STOCK_LIFECYCLE : STOCK_DATA;
-	ring->counters = id == RING_LIFECYCLE ? &drain->counters.lifecycle : &drain->counters.data;
+	*ring = *given;
+	ring->stock = ring->id == RING_LIFECYCLE ? STOCK_LIFECYCLE : STOCK_DATA;
+	ring->counters =
+		ring->id == RING_LIFECYCLE ? &drain->counters.lifecycle : &drain->counters.data;
 	ring->drops = calloc(
 		CPUS, sizeof(*ring->drops)); /* pages of CPUs that lose nothing are never made */
 	if (!ring->drops)
@@ -417,26 +414,57 @@ int drain_add_memory(struct drain *drain, uint64_t *consumer, uint64_t *producer
 	return 0;
 }
 
+int drain_add_memory(struct drain *drain, uint64_t *consumer, uint64_t *producer,
+		     const uint8_t *data, uint64_t size_bytes, uint32_t id)
+{
+	struct ring ring = {.data = data, .size = size_bytes, .id = id, .fd = -1};
+	int error;
+
+	ring.consumer = consumer;
+	ring.producer = producer;
+	pthread_mutex_lock(&drain->lock);
+	error = add_ring(drain, &ring);
+	pthread_mutex_unlock(&drain->lock);
+	return error;
+}
+
+static int watch(struct drain *drain, int fd)
+{
+	/* edge: the kernel side submits without waking and forces a wake at half full; only those
+	 * are to be seen */
+	struct epoll_event event = {.events = EPOLLIN | EPOLLET, .data.fd = fd};
+
+	if (!epoll_ctl(drain->epoll_fd, EPOLL_CTL_ADD, fd, &event) ||
+	    errno == EPERM) /* a file: the period alone */
+		return 0;
+	return -errno;
+}
+
 int drain_add_ring(struct drain *drain, int fd, uint64_t size_bytes, uint32_t id)
 {
+	struct ring ring = {.size = size_bytes, .id = id, .fd = fd};
 	size_t page = sysconf(_SC_PAGESIZE);
-	uint8_t *consumer = mmap(NULL, page, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
-	uint8_t *producer = mmap(NULL, page + 2 * size_bytes, PROT_READ, MAP_SHARED, fd, page);
-	int error = -errno;
+	int error;
 
-	if (consumer != MAP_FAILED && producer != MAP_FAILED)
-		error = drain_add_memory(drain, (void *)consumer, (void *)producer, producer + page,
-					 size_bytes, id);
-	if (!error) {
-		drain->ring[drain->rings - 1].fd = fd;
-		drain->ring[drain->rings - 1].consumer_page = consumer;
-		drain->ring[drain->rings - 1].producer_pages = producer;
-		return 0;
+	ring.consumer_page = mmap(NULL, page, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+	ring.producer_pages = mmap(NULL, page + 2 * size_bytes, PROT_READ, MAP_SHARED, fd, page);
+	error = -errno;
+	if (ring.consumer_page != MAP_FAILED && ring.producer_pages != MAP_FAILED) {
+		ring.consumer = ring.consumer_page;
+		ring.producer = ring.producer_pages;
+		ring.data = (const uint8_t *)ring.producer_pages + page;
+		pthread_mutex_lock(&drain->lock);
+		error = drain->running ? watch(drain, fd) : 0;
+		if (!error)
+			error = add_ring(drain, &ring);
+		pthread_mutex_unlock(&drain->lock);
 	}
-	if (consumer != MAP_FAILED)
-		munmap(consumer, page);
-	if (producer != MAP_FAILED)
-		munmap(producer, page + 2 * size_bytes);
+	if (!error)
+		return 0;
+	if (ring.consumer_page != MAP_FAILED)
+		munmap(ring.consumer_page, page);
+	if (ring.producer_pages != MAP_FAILED)
+		munmap(ring.producer_pages, page + 2 * size_bytes);
 	return error;
 }
 
@@ -447,7 +475,10 @@ int drain_map_limits(struct drain *drain, int fd)
 
 	if (limits == MAP_FAILED)
 		return -errno;
+	pthread_mutex_lock(&drain->lock);
 	drain->limits = limits;
+	__atomic_store_n(limits, drain->limit, __ATOMIC_RELAXED);
+	pthread_mutex_unlock(&drain->lock);
 	return 0;
 }
 
@@ -465,18 +496,6 @@ static void *run(void *argument)
 			stop |= events[i].data.fd == drain->stop_fd;
 	}
 	return NULL;
-}
-
-static int watch(struct drain *drain, int fd)
-{
-	/* edge: the kernel side submits without waking and forces a wake at half full; only those
-	 * are to be seen */
-	struct epoll_event event = {.events = EPOLLIN | EPOLLET, .data.fd = fd};
-
-	if (!epoll_ctl(drain->epoll_fd, EPOLL_CTL_ADD, fd, &event) ||
-	    errno == EPERM) /* a file: the period alone */
-		return 0;
-	return -errno;
 }
 
 int drain_start(struct drain *drain, uint32_t period_us)

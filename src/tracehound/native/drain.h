@@ -29,7 +29,7 @@ struct drain_counters {
 /* wake_fd: an eventfd, written when something waits; stays the caller's. NULL if there is no
  * memory. */
 struct drain *drain_new(uint64_t budget_bytes, uint64_t lifecycle_budget_bytes, int wake_fd);
-/* Rings are added before the start; `fd` stays the caller's, `ring` is of enum ring_id. */
+/* Before or after the start; `fd` stays the caller's, `ring` is of enum ring_id. */
 int drain_add_ring(struct drain *drain, int fd, uint64_t size_bytes, uint32_t ring);
 /* The same of a ring in ordinary memory: `data` holds it twice in a row, as the kernel maps it. */
 int drain_add_memory(struct drain *drain, uint64_t *consumer, uint64_t *producer,

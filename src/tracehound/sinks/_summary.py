@@ -164,7 +164,9 @@ class Summary:
     def _add_probes(self, batch: "pa.RecordBatch") -> None:
         for row in batch.select(["program", "attached", "reason", "lost_by_it"]).to_pylist():
             if row["attached"] is False and row["lost_by_it"]:
-                self.not_traced.append(NotTraced(row["program"], row["reason"] or "", row["lost_by_it"]))
+                missing = NotTraced(row["program"], row["reason"] or "", row["lost_by_it"])
+                if missing not in self.not_traced:  # it is told at the start and at the end
+                    self.not_traced.append(missing)
 
     def json_lines(self, ending: Ending) -> str:
         """Return the summary as JSON lines, the first of them `"table": "summary"`; durations in ns."""
