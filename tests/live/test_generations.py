@@ -19,7 +19,7 @@ def test_generation_counts_what_the_program_gave_up(
     found = {
         row["local_port"]: row
         for row in rows(trace.connections)
-        if row["pid"] == told["pid"] and row["event"] == "open"
+        if row["pid"] == told["pid"] and row["event"] == "open" and row["transport"] == "tcp"
     }
     released = Counter[int]()
     at_first: dict[int, int] = {}  # slot -> generation when it was used first, less what was given up until then
