@@ -358,6 +358,8 @@ static __always_inline void capture(struct sock *sk, __u32 size, int flags, __u3
 		emit_call(scratch, state, tcp, direction);
 }
 
+#ifndef TRACEHOUND_DATA_FALLBACK /* which includes this file and has hooks of its own */
+
 SEC("tp_btf/sock_send_length")
 int BPF_PROG(on_send, struct sock *sk, int size, int flags)
 {
@@ -375,3 +377,5 @@ int BPF_PROG(on_receive, struct sock *sk, int size, int flags)
 }
 
 char LICENSE[] SEC("license") = "Dual BSD/GPL";
+
+#endif

@@ -14,9 +14,23 @@ enum {
 	EXEC_DATA_SIZE = PATH_SIZE_MAX + ARGV_SIZE_MAX,
 };
 
+/*
+ * In a map and not on the stack: the verifier of 7.3 follows every value on the
+ * stack through the loop and does not come to an end.
+ */
+struct path_walk {
+	struct dentry *dentry;
+	struct mount *mount;
+	__u32 parts;
+	__u32 size;
+	__u32 complete;
+	__u32 reserved;
+};
+
 struct exec_scratch {
 	const unsigned char *parts[PATH_PARTS_MAX]; /* names, the last one first */
-	struct exec_record record;		    /* its data: EXEC_DATA_SIZE bytes */
+	struct path_walk walk;
+	struct exec_record record; /* its data: EXEC_DATA_SIZE bytes */
 };
 
 /* One for one program: two programs may nest on a CPU, one with itself may not. */
@@ -27,14 +41,8 @@ struct {
 	__uint(value_size, sizeof(struct exec_scratch) + EXEC_DATA_SIZE);
 } scratch_exec SEC(".maps");
 
-struct path_walk {
+struct walk_context {
 	struct exec_scratch *scratch;
-	struct dentry *dentry;
-	struct mount *mount;
-	__u32 parts;
-	__u32 size;
-	__u32 complete;
-	__u32 reserved;
 };
 
 static __always_inline __u64 cgroup_id_of(const struct task_struct *task)
@@ -45,8 +53,10 @@ static __always_inline __u64 cgroup_id_of(const struct task_struct *task)
 /* The pid in the task's own pid namespace. */
 static __always_inline __u32 ns_pid_of(const struct task_struct *task)
 {
-	const struct pid *pid = task->group_leader->thread_pid;
-	__u32 number = 0, level = pid->level;
+	/* A number to the verifier: before 6.2 it refuses to add what it does not know to a
+	 * pointer. */
+	const struct pid *pid = BPF_CORE_READ(task, group_leader, thread_pid);
+	__u32 number = 0, level = BPF_CORE_READ(pid, level);
 
 	bpf_probe_read_kernel(&number, sizeof(number),
 			      (const __u8 *)pid + bpf_core_field_offset(struct pid, numbers) +
@@ -73,10 +83,13 @@ static void emit_fork(struct task_struct *parent, struct task_struct *child)
 }
 
 /* One step from a file towards the root: keep a name, or cross a mount point. 1 ends the walk. */
-static long walk_step(__u32 step, struct path_walk *walk)
+LOOP_STEP long walk_step(__u32 step, struct walk_context *context)
 {
+	struct exec_scratch *scratch = context->scratch;
+	struct path_walk *walk = &scratch->walk;
 	struct dentry *dentry = walk->dentry, *parent;
 	struct mount *mount = walk->mount;
+	__u32 parts = walk->parts;
 
 	if (dentry == BPF_CORE_READ(mount, mnt.mnt_root)) {
 		walk->mount = BPF_CORE_READ(mount, mnt_parent);
@@ -84,17 +97,20 @@ static long walk_step(__u32 step, struct path_walk *walk)
 		walk->complete = walk->mount == mount;
 		return walk->complete;
 	}
-	if (walk->parts >= PATH_PARTS_MAX)
+	if (parts >= PATH_PARTS_MAX)
 		return 1;
-	walk->scratch->parts[walk->parts++] = BPF_CORE_READ(dentry, d_name.name);
+	scratch->parts[parts] = BPF_CORE_READ(dentry, d_name.name);
+	walk->parts = parts + 1;
 	parent = BPF_CORE_READ(dentry, d_parent);
 	walk->dentry = parent;
 	walk->complete = parent == dentry; /* of no file system: memfd */
 	return walk->complete;
 }
 
-static long append_part(__u32 index, struct path_walk *walk)
+LOOP_STEP long append_part(__u32 index, struct walk_context *context)
 {
+	struct exec_scratch *scratch = context->scratch;
+	struct path_walk *walk = &scratch->walk;
 	__u32 part = walk->parts - 1 - index, size = walk->size;
 	long length;
 
@@ -102,9 +118,9 @@ static long append_part(__u32 index, struct path_walk *walk)
 		walk->complete = 0;
 		return 1;
 	}
-	walk->scratch->record.data[size] = '/';
-	length = bpf_probe_read_kernel_str(walk->scratch->record.data + size + 1, NAME_SIZE_MAX,
-					   walk->scratch->parts[part]);
+	scratch->record.data[size] = '/';
+	length = bpf_probe_read_kernel_str(scratch->record.data + size + 1, NAME_SIZE_MAX,
+					   scratch->parts[part]);
 	if (length < 1)
 		length = 1;
 	walk->size = size + length; /* the slash instead of the NUL */
@@ -116,16 +132,19 @@ static __u32 read_exe(struct exec_scratch *scratch, struct task_struct *task,
 		      struct linux_binprm *program)
 {
 	struct file *file = task->mm->exe_file;
-	struct path_walk walk = {.scratch = scratch, .dentry = BPF_CORE_READ(file, f_path.dentry)};
 	struct vfsmount *mount = BPF_CORE_READ(file, f_path.mnt);
+	struct walk_context context = {scratch};
+	struct path_walk *walk = &scratch->walk;
 	long length;
 
-	walk.mount = (void *)mount - bpf_core_field_offset(struct mount, mnt);
-	bpf_loop(PATH_STEPS_MAX, walk_step, &walk, 0);
-	if (walk.complete)
-		bpf_loop(walk.parts, append_part, &walk, 0);
-	if (walk.complete)
-		return walk.size;
+	__builtin_memset(walk, 0, sizeof(*walk));
+	walk->dentry = BPF_CORE_READ(file, f_path.dentry);
+	walk->mount = (void *)mount - bpf_core_field_offset(struct mount, mnt);
+	REPEAT(PATH_STEPS_MAX, PATH_STEPS_MAX, walk_step, &context);
+	if (walk->complete)
+		REPEAT(PATH_PARTS_MAX, walk->parts, append_part, &context);
+	if (walk->complete)
+		return walk->size;
 	scratch->record.flags |= EXEC_EXE_TRUNCATED;
 	length = bpf_probe_read_kernel_str(scratch->record.data, PATH_SIZE_MAX, program->filename);
 	return length > 0 ? length - 1 : 0;
@@ -250,6 +269,8 @@ int BPF_PROG(on_exit, struct task_struct *task)
 	return 0;
 }
 
+#ifndef TRACEHOUND_OLD_KERNEL /* programs that are run by a call came with 5.14 */
+
 /*
  * Run by ourselves: marks the process that runs it and tells its pid, which user
  * space in a pid namespace of its own cannot know.
@@ -266,5 +287,7 @@ int on_mark(struct own_mark *mark)
 	}
 	return bpf_map_update_elem(&traced, &tgid, &mode, BPF_ANY);
 }
+
+#endif
 
 char LICENSE[] SEC("license") = "Dual BSD/GPL";

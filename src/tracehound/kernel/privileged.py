@@ -9,12 +9,13 @@ import struct
 from collections.abc import Iterable
 from contextlib import ExitStack
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Final, NamedTuple
 
 from tracehound.btf import wire_layout
 from tracehound.errors import AttachError, KernelError, LoadError, NotSupported
 from tracehound.kernel.bpf_object import BpfObject, ObjectOptions
-from tracehound.kernel.probes import OBJECTS, PROGRAMS, RUN_ON_DEMAND, ProgramStatus
+from tracehound.kernel.probes import OBJECTS, PROGRAMS, RUN_ON_DEMAND, ProgramStatus, is_wanted, with_stand_ins
 from tracehound.native import ffi, lib
 
 TRACE_NONE: Final = 0
@@ -23,7 +24,9 @@ TRACE_PENDING: Final = 2
 TRACE_ON: Final = 3
 ORDER: Final = struct.Struct("<QQII")  # struct capture_order: skip_until[2], capture_class, reserved
 EPOCHS: Final = 1024
+INITIAL_PID_NAMESPACE: Final = 0xEFFFFFFC  # PROC_PID_INIT_INO
 KERNEL_BTF: Final = "/sys/kernel/btf/vmlinux"
+LOCKDOWN: Final = Path("/sys/kernel/security/lockdown")
 
 
 class LoadSettings(NamedTuple):
@@ -51,8 +54,10 @@ class Privileged:
     def __init__(self, settings: LoadSettings) -> None:
         """Load and attach every program of the wanted features.
 
-        Raises PermissionDenied, NotSupported without BTF, and LoadError when no program at all can be loaded.
+        Raises PermissionDenied, NotSupported without BTF or under lockdown, and LoadError when no program at all can
+        be loaded.
         """
+        check_lockdown()
         check_btf(settings.btf_path)
         self.statuses: list[ProgramStatus] = []
         self.maps: dict[str, int] = {}
@@ -73,6 +78,7 @@ class Privileged:
         }
         for name in OBJECTS:
             wanted = [p for p in PROGRAMS if p.object == name and p.feature in settings.features]
+            wanted = [program for program in wanted if is_wanted(program, self.statuses)]
             if not wanted:
                 continue
             try:
@@ -90,6 +96,7 @@ class Privileged:
                 if reason is None and program.point not in RUN_ON_DEMAND:
                     reason = self._attach(loaded, program.name)
                 self.statuses.append(ProgramStatus(program, reason is None, reason))
+        self.statuses = with_stand_ins(self.statuses)
         if not any(status.attached for status in self.statuses):
             raise LoadError(f"no BPF program could be attached; the first: {self.statuses[0].reason}")
 
@@ -118,17 +125,35 @@ class Privileged:
 
         The kernel finds out who we are: in a pid namespace of its own a process cannot. Raises KernelError.
         """
+        program_fd = self._marking_fd()
+        if program_fd is None:
+            return self._mark_by_pid(mode)
         mark = ffi.new("uint32_t[2]", [mode, 0])
-        status = lib.bpf_run_here(self._process().program_fd("on_mark"), mark, 8)
+        status = lib.bpf_run_here(program_fd, mark, 8)
         if status:
             raise KernelError(f"cannot mark this process for tracing: {os.strerror(-status)}", -status)
         return int(mark[1])
 
-    def _process(self) -> BpfObject:
-        found = next((each for each in self._objects if each.name == "process"), None)
-        if found is None or "on_mark" not in found.programs():
-            raise LoadError(f"a command cannot be followed: {self.statuses[0].reason}")
-        return found
+    def _marking_fd(self) -> int | None:
+        """Return the program that marks who runs it, None before 5.14; raises LoadError if CMD cannot be followed."""
+        for status in reversed(self.statuses):
+            if status.program.name in ("on_fork", "on_exec") and not status.attached:
+                raise LoadError(f"a command cannot be followed: {status.program.name}: {status.reason}")
+        loaded = (each for each in self._objects if "on_mark" in each.programs())
+        return next((each.program_fd("on_mark") for each in loaded), None)
+
+    def _mark_by_pid(self, mode: int) -> int:
+        """Mark this process by its pid, which only in the initial pid namespace is the kernel's."""
+        if os.stat("/proc/self/ns/pid").st_ino != INITIAL_PID_NAMESPACE:
+            raise NotSupported(
+                "a command cannot be followed from within a pid namespace on this kernel, which is older than 5.14; "
+                "run tracehound outside of the container"
+            )
+        if mode == TRACE_NONE:
+            lib.bpf_map_delete_elem(self.maps["traced"], struct.pack("<I", os.getpid()))
+        else:
+            self.mark(os.getpid(), mode)
+        return os.getpid()
 
     def traced_pids(self) -> list[int]:
         """Return the processes that are traced now."""
@@ -212,3 +237,16 @@ def check_btf(path: str | None) -> None:
     if not os.access(wanted, os.R_OK):
         hint = "name another file" if path else "boot a kernel built with CONFIG_DEBUG_INFO_BTF=y, or name a BTF file"
         raise NotSupported(f"cannot load BPF programs: no kernel BTF at {wanted}; {hint} with --btf FILE")
+
+
+def check_lockdown() -> None:
+    """Raise NotSupported if this kernel's lockdown keeps BPF from reading the kernel's memory."""
+    try:
+        is_secret = "[confidentiality]" in LOCKDOWN.read_text()
+    except OSError:
+        return
+    if is_secret:
+        raise NotSupported(
+            "cannot load BPF programs: the kernel is in lockdown (confidentiality) and lets nobody read its memory; "
+            "boot with lockdown=integrity or without lockdown"
+        )

@@ -1,0 +1,7 @@
+// SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause
+/*
+ * Processes on kernels that refuse process.bpf.c (before 5.17): the same programs
+ * without bpf_loop, without atomic additions that give a result, without on_mark.
+ */
+#define TRACEHOUND_OLD_KERNEL
+#include "process.bpf.c"
