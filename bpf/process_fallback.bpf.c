@@ -4,4 +4,7 @@
  * without bpf_loop, without atomic additions that give a result, without on_mark.
  */
 #define TRACEHOUND_OLD_KERNEL
+#define on_fork on_fork_old
+#define on_exec on_exec_old
+#define on_exit on_exit_old
 #include "process.bpf.c"

@@ -6,7 +6,7 @@ SEND = Program("on_send", "data", "sock_send_length", "requests", "nothing sent 
 STAND_IN = Program(
     "on_tcp_send", "data_fallback", "tcp_sendmsg", "requests", "nothing sent is seen", "on_send", "no TLS"
 )
-SAME = Program("on_send", "data_old", "sock_send_length", "requests", "nothing sent is seen", "on_send")
+SAME = Program("on_send_old", "data_old", "sock_send_length", "requests", "nothing sent is seen", "on_send")
 PAGES = Program("on_tcp_send_page", "data_fallback", "tcp_sendpage", "requests", "no files", "on_send")
 
 
@@ -34,3 +34,8 @@ def test_stand_ins_come_after_what_they_stand_in_for() -> None:
     names = [program.name for program in PROGRAMS]
     for place, program in enumerate(PROGRAMS):
         assert program.instead_of is None or program.instead_of in names[:place]
+
+
+def test_each_program_has_a_name_of_its_own() -> None:
+    names = [program.name for program in PROGRAMS]
+    assert len(names) == len(set(names))

@@ -35,11 +35,11 @@ def check_programs() -> None:
     reason = ""
     try:
         with Privileged(LoadSettings(1 << 20, 1 << 20)) as kernel:
-            statuses = {(status.program.object, status.program.name): status for status in kernel.statuses}
+            statuses = {status.program.name: status for status in kernel.statuses}
     except LoadError as error:
         reason = str(error)
     for program in PROGRAMS:
-        row, status = f"{program.object}.{program.name}", statuses.get((program.object, program.name))
+        row, status = f"{program.object}.{program.name}", statuses.get(program.name)
         if status is None and statuses:
             continue  # another program does the same
         if status is None:
@@ -60,14 +60,16 @@ def check_rows() -> None:
         say("rows", "refused" if is_clear else "wrong", f"exit code {done.returncode}: {done.stderr.strip()}")
         return
     say("rows", "ok")
-    say("rows.nothing_lost", "ok" if "nothing lost" in done.stderr else "lost")
     from tracehound.recording import Recording
 
     recording, truth = Recording(RECORDING), json.loads(TRUTH.read_text())
+    losses = rows(recording, "select stage, counter, count from losses")
+    say("rows.nothing_lost", "ok" if "nothing lost" in done.stderr and not losses else "lost", str(losses))
     for name, check in CHECKS.items():
         expected, found = check(recording, truth)
         value = "exact" if found == expected else "wrong" if found else "none"
-        say(f"rows.{name}", value, None if value == "exact" else f"expected {expected}; found {found}"[:4000])
+        differs = f"missing {list((expected - found).elements())}; too many {list((found - expected).elements())}"
+        say(f"rows.{name}", value, None if value == "exact" else differs[:2000])
 
 
 Compared = tuple[Counter[Any], Counter[Any]]

@@ -136,7 +136,7 @@ class Privileged:
 
     def _marking_fd(self) -> int | None:
         """Return the program that marks who runs it, None before 5.14; raises LoadError if CMD cannot be followed."""
-        for status in reversed(self.statuses):
+        for status in self.statuses:
             if status.program.name in ("on_fork", "on_exec") and not status.attached:
                 raise LoadError(f"a command cannot be followed: {status.program.name}: {status.reason}")
         loaded = (each for each in self._objects if "on_mark" in each.programs())

@@ -42,9 +42,9 @@ PROGRAMS: Final = (
     Program("on_tcp_send_page", "data_fallback", "tcp_sendpage", "requests", "gaps where files are sent", "on_send"),
     Program("on_tcp_receive", "data_fallback", "tcp_recvmsg", "requests", NOT_RECEIVED, "on_receive", OTHER_SOCKETS),
     # before 5.17
-    Program("on_fork", "process_fallback", "sched_process_fork", "processes", NO_CHILDREN, "on_fork"),
-    Program("on_exec", "process_fallback", "sched_process_exec", "processes", NO_EXECS, "on_exec"),
-    Program("on_exit", "process_fallback", "sched_process_exit", "processes", "no exit rows", "on_exit"),
+    Program("on_fork_old", "process_fallback", "sched_process_fork", "processes", NO_CHILDREN, "on_fork"),
+    Program("on_exec_old", "process_fallback", "sched_process_exec", "processes", NO_EXECS, "on_exec"),
+    Program("on_exit_old", "process_fallback", "sched_process_exit", "processes", "no exit rows", "on_exit"),
 )
 
 # Points of programs that are run on demand and not attached.
