@@ -73,10 +73,21 @@ def check_rows() -> None:
 
 
 def judge(expected: Counter[Any], found: Counter[Any], is_loss_told: bool) -> str:
-    """Return exact, none, lossy (some are missing, which `losses` tells, and none is wrong) or wrong."""
+    """Return exact, none, lossy (`losses` tells it; rows are missing or have nulls, no value is wrong) or wrong."""
     if found == expected or not found:
         return "exact" if found == expected else "none"
-    return "lossy" if is_loss_told and found < expected else "wrong"
+    left = expected - found
+    for row in (found - expected).elements():
+        meant = next((each for each in left.elements() if is_part(row, each)), None)
+        if meant is None:
+            return "wrong"
+        left[meant] -= 1
+    return "lossy" if is_loss_told else "wrong"
+
+
+def is_part(row: tuple[Any, ...], whole: tuple[Any, ...]) -> bool:
+    """Tell whether a row is another one but for nulls."""
+    return all(value is None or value == other for value, other in zip(row, whole, strict=True))
 
 
 Compared = tuple[Counter[Any], Counter[Any]]
