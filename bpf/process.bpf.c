@@ -204,6 +204,8 @@ int BPF_PROG(on_move, struct cgroup *destination, const char *path, struct task_
 	return 0;
 }
 
+#ifndef TRACEHOUND_OLD_KERNEL /* programs that are run by a call came with 5.14 */
+
 /*
  * Run by ourselves: marks the process that runs it and tells its pid, which user
  * space in a pid namespace of its own cannot know.
@@ -220,5 +222,7 @@ int on_mark(struct own_mark *mark)
 	}
 	return bpf_map_update_elem(&traced, &tgid, &mode, BPF_ANY);
 }
+
+#endif
 
 char LICENSE[] SEC("license") = "Dual BSD/GPL";

@@ -9,13 +9,14 @@ import struct
 from collections.abc import Iterable
 from contextlib import ExitStack
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Final, NamedTuple
 
 from tracehound.btf import wire_layout
 from tracehound.errors import AttachError, KernelError, LoadError, NotSupported
 from tracehound.kernel.bpf_object import BpfObject, ObjectOptions
 from tracehound.kernel.iterators import find_listeners, in_network_namespace
-from tracehound.kernel.probes import OBJECTS, PROGRAMS, RUN_ON_DEMAND, ProgramStatus
+from tracehound.kernel.probes import OBJECTS, PROGRAMS, RUN_ON_DEMAND, ProgramStatus, is_wanted, with_stand_ins
 from tracehound.native import ffi, lib
 
 TRACE_NONE: Final = 0
@@ -27,7 +28,9 @@ EPOCHS: Final = 1024
 DEFAULT_FEATURES: Final = frozenset({"processes", "tcp", "requests"})
 FILTER: Final = struct.Struct("<III16s")  # struct filter_key: kind, is_only, number, comm
 FILTER_KINDS: Final = {"uid": 0, "pid": 1, "comm": 2, "port": 3}  # enum filter_kind
+INITIAL_PID_NAMESPACE: Final = 0xEFFFFFFC  # PROC_PID_INIT_INO
 KERNEL_BTF: Final = "/sys/kernel/btf/vmlinux"
+LOCKDOWN: Final = Path("/sys/kernel/security/lockdown")
 
 
 class LoadSettings(NamedTuple):
@@ -59,8 +62,10 @@ class Privileged:
     def __init__(self, settings: LoadSettings) -> None:
         """Load and attach every program of the wanted features.
 
-        Raises PermissionDenied, NotSupported without BTF, and LoadError when no program at all can be loaded.
+        Raises PermissionDenied, NotSupported without BTF or under lockdown, and LoadError when no program at all can
+        be loaded.
         """
+        check_lockdown()
         check_btf(settings.btf_path)
         self.statuses: list[ProgramStatus] = []
         self.maps: dict[str, int] = {}
@@ -88,6 +93,7 @@ class Privileged:
         filtered = False
         for name in OBJECTS:
             wanted = [p for p in PROGRAMS if p.object == name and p.feature in settings.features]
+            wanted = [program for program in wanted if is_wanted(program, self.statuses)]
             if not wanted:
                 continue
             try:
@@ -110,6 +116,7 @@ class Privileged:
                 self._write_filters(settings.filters)
             if name == "seed":
                 find_listeners(self, settings.network_namespaces)
+        self.statuses = with_stand_ins(self.statuses)
         if not any(status.attached for status in self.statuses):
             raise LoadError(f"no BPF program could be attached; the first: {self.statuses[0].reason}")
 
@@ -143,8 +150,11 @@ class Privileged:
 
         The kernel finds out who we are: in a pid namespace of its own a process cannot. Raises KernelError.
         """
+        program_fd = self._marking_fd()
+        if program_fd is None:
+            return self._mark_by_pid(mode)
         mark = ffi.new("uint32_t[2]", [mode, 0])
-        status = lib.bpf_run_here(self._process().program_fd("on_mark"), mark, 8)
+        status = lib.bpf_run_here(program_fd, mark, 8)
         if status:
             raise KernelError(f"cannot mark this process for tracing: {os.strerror(-status)}", -status)
         return int(mark[1])
@@ -155,11 +165,26 @@ class Privileged:
             if each.name == "counted" and "on_second" in each.programs():
                 lib.bpf_run_here(each.program_fd("on_second"), ffi.NULL, 0)
 
-    def _process(self) -> BpfObject:
-        found = next((each for each in self._objects if each.name == "process"), None)
-        if found is None or "on_mark" not in found.programs():
-            raise LoadError(f"a command cannot be followed: {self.statuses[0].reason}")
-        return found
+    def _marking_fd(self) -> int | None:
+        """Return the program that marks who runs it, None before 5.14; raises LoadError if CMD cannot be followed."""
+        for status in self.statuses:
+            if status.program.name in ("on_fork", "on_exec") and not status.attached:
+                raise LoadError(f"a command cannot be followed: {status.program.name}: {status.reason}")
+        loaded = (each for each in self._objects if "on_mark" in each.programs())
+        return next((each.program_fd("on_mark") for each in loaded), None)
+
+    def _mark_by_pid(self, mode: int) -> int:
+        """Mark this process by its pid, which only in the initial pid namespace is the kernel's."""
+        if os.stat("/proc/self/ns/pid").st_ino != INITIAL_PID_NAMESPACE:
+            raise NotSupported(
+                "a command cannot be followed from within a pid namespace on this kernel, which is older than 5.14; "
+                "run tracehound outside of the container"
+            )
+        if mode == TRACE_NONE:
+            lib.bpf_map_delete_elem(self.maps["traced"], struct.pack("<I", os.getpid()))
+        else:
+            self.mark(os.getpid(), mode)
+        return os.getpid()
 
     def add_target_pids(self, pids: Iterable[int]) -> None:
         """Name processes, by their pids in our own namespace, that the next seeding takes in; raises KernelError."""
@@ -274,3 +299,16 @@ def check_btf(path: str | None) -> None:
     if not os.access(wanted, os.R_OK):
         hint = "name another file" if path else "boot a kernel built with CONFIG_DEBUG_INFO_BTF=y, or name a BTF file"
         raise NotSupported(f"cannot load BPF programs: no kernel BTF at {wanted}; {hint} with --btf FILE")
+
+
+def check_lockdown() -> None:
+    """Raise NotSupported if this kernel's lockdown keeps BPF from reading the kernel's memory."""
+    try:
+        is_secret = "[confidentiality]" in LOCKDOWN.read_text()
+    except OSError:
+        return
+    if is_secret:
+        raise NotSupported(
+            "cannot load BPF programs: the kernel is in lockdown (confidentiality) and lets nobody read its memory; "
+            "boot with lockdown=integrity or without lockdown"
+        )
