@@ -3,6 +3,7 @@
 #   make demo    trace a small shop of several processes
 #   make test    all tests; TESTS=tests/protocols for some
 #   make check   formats, lints, types, layers, spelling
+#   make vm      programs and rows on kernels from 5.10 to the newest, emulated
 #   make bench   every claim of speed, as ratios and gates
 #   make soak    10 million seeded inputs for parsers, streams, drain; goes on where it was ended
 #   make wheel   dist/*.whl that needs no compiler and no libbpf where it is installed
@@ -11,7 +12,7 @@ SHELL := /bin/bash
 .SHELLFLAGS := -euo pipefail -c
 .DELETE_ON_ERROR:
 .DEFAULT_GOAL := build
-.PHONY: build demo test check ruff mypy layers clang-format codespell bench soak wheel try-wheel clean build-packages test-packages bench-packages
+.PHONY: build demo test check ruff mypy layers clang-format codespell vm bench soak wheel try-wheel clean build-packages test-packages bench-packages vm-packages
 
 PYTHON ?= /usr/bin/python3
 VENV ?= .venv
@@ -53,6 +54,9 @@ test-packages:
 bench-packages:
 	@.ci/packages build bench
 
+vm-packages:
+	@.ci/packages build vm
+
 DEMO_QUERY := select service, peer_service, status, count(*) as requests, \
 	round(quantile_cont(duration_ns, 0.95) / 1e6, 1) as p95_ms, sum(response_bytes)::bigint as bytes_in \
 	from requests where role = 'client' group by all order by requests desc
@@ -68,6 +72,10 @@ test: build test-packages
 ifneq ($(SUDO),)
 	$(SUDO) env PYTHONDONTWRITEBYTECODE=1 $(BIN)/python -m pytest -p no:cacheprovider tests/live
 endif
+
+# Kernels are fetched from the archives that apt knows here, cached in build/vm; VM="6.1 newest" runs some only.
+vm: build vm-packages
+	$(SUDO) env PYTHONPATH=. PYTHONDONTWRITEBYTECODE=1 $(BIN)/python -m tests.vm $(VM)
 
 # A padding hole in a record, or a warning of clang, fails `build`.
 check: build ruff mypy layers clang-format codespell

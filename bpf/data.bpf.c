@@ -242,6 +242,8 @@ static __always_inline void capture(struct sock *sk, int size, int flags, __u32 
 		capture_counted(scratch, sk, flags, direction);
 }
 
+#ifndef TRACEHOUND_DATA_FALLBACK /* which includes this file and has hooks of its own */
+
 SEC("tp_btf/sock_send_length")
 int BPF_PROG(on_send, struct sock *sk, int size, int flags)
 {
@@ -257,3 +259,5 @@ int BPF_PROG(on_receive, struct sock *sk, int size, int flags)
 }
 
 char LICENSE[] SEC("license") = "Dual BSD/GPL";
+
+#endif

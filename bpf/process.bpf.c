@@ -234,6 +234,9 @@ int BPF_PROG(on_move, struct cgroup *destination, const char *path, struct task_
 	return 0;
 }
 
+#ifndef TRACEHOUND_OLD_KERNEL /* without switches; programs that are run by a call came with 5.14  \
+			       */
+
 /* In the place of these while no records of processes are wanted: who is traced is still kept. */
 SEC("tp_btf/sched_process_fork")
 int BPF_PROG(on_fork_untold, struct task_struct *parent, struct task_struct *child)
@@ -279,5 +282,7 @@ int on_mark(struct own_mark *mark)
 	}
 	return bpf_map_update_elem(&traced, &tgid, &mode, BPF_ANY);
 }
+
+#endif
 
 char LICENSE[] SEC("license") = "Dual BSD/GPL";

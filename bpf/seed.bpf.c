@@ -34,10 +34,11 @@ static __always_inline bool has_room(struct seq_file *seq, void *record, __u32 s
 /* The pid as the reader of the iterator, the current task, counts. */
 static __always_inline __u32 pid_for_reader(const struct task_struct *task)
 {
-	const struct pid *pid = task->group_leader->thread_pid;
+	/* A number to the verifier, as in ns_pid_of. */
+	const struct pid *pid = BPF_CORE_READ(task, group_leader, thread_pid);
 	__u32 level = bpf_get_current_task_btf()->thread_pid->level, number = 0;
 
-	if (level > pid->level)
+	if (level > BPF_CORE_READ(pid, level))
 		return 0;
 	bpf_probe_read_kernel(&number, sizeof(number),
 			      (const __u8 *)pid + bpf_core_field_offset(struct pid, numbers) +

@@ -25,6 +25,38 @@ static __always_inline bool is_group_dead(const __u64 *arguments, const struct t
 	return task->signal->live.counter == 0;
 }
 
+#ifdef TRACEHOUND_OLD_KERNEL /* before 5.17: objects *_fallback only */
+
+/* Before 5.12 an atomic addition gives nothing back: an interrupt may take the same number. */
+static __always_inline __u64 take_next(__u64 *next)
+{
+	__u64 taken = *next;
+
+	*next = taken + 1;
+	return taken;
+}
+
+/* Call step(0 .. count - 1, context) until it returns 1, unrolled: max times at most. */
+#define REPEAT(max, count, step, context)                                                          \
+	_Pragma("clang loop unroll(full)") for (__u32 index = 0; index < (max); index++)           \
+	{                                                                                          \
+		if (index >= (count) || step(index, context))                                      \
+			break;                                                                     \
+	}
+#define LOOP_STEP static __noinline
+
+#else
+
+static __always_inline __u64 take_next(__u64 *next)
+{
+	return __sync_fetch_and_add(next, 1);
+}
+
+#define REPEAT(max, count, step, context) bpf_loop(count, step, context, 0)
+#define LOOP_STEP static
+
+#endif
+
 /* Only kernels with MPTCP have the member. */
 static __always_inline bool is_mptcp_subflow(const struct tcp_sock *tcp)
 {

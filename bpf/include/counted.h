@@ -117,11 +117,12 @@ static __always_inline void emit_unix(struct socket_state *state, struct sock *s
 	}
 	record->local_size = read_path(record->local_path, self->addr);
 	if (remote) {
-		__s32 length = 0;
+		__u32 length = 0;
 
 		bpf_probe_read_kernel(&length, sizeof(length), &remote->len);
 		length -= UNIX_PATH_OFFSET;
-		if (length > 0 && length <= UNIX_PATH_SIZE) {
+		barrier_var(length); /* one compare: 6.1 forgets the bounds of a signed one */
+		if (length <= UNIX_PATH_SIZE) {
 			bpf_probe_read_kernel(
 				record->remote_path, length,
 				(const __u8 *)remote +

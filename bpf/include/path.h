@@ -16,7 +16,10 @@ enum {
 	NAME_SIZE_MAX = 256,
 };
 
-/* In a map and not on the stack, so that the verifier does not follow its values. */
+/*
+ * In a map and not on the stack: the verifier of 7.3 follows every value on the
+ * stack through the loop and does not come to an end.
+ */
 struct path_walk {
 	const unsigned char *names[PATH_PARTS_MAX]; /* the last one first */
 	struct dentry *dentry;
@@ -33,7 +36,7 @@ struct path_context {
 };
 
 /* One step from a file towards the root: keep a name, or cross a mount point. 1 ends the walk. */
-static long walk_step(__u32 step, struct path_context *context)
+LOOP_STEP long walk_step(__u32 step, struct path_context *context)
 {
 	struct path_walk *walk = context->walk;
 	struct dentry *dentry = walk->dentry, *parent;
@@ -57,7 +60,7 @@ static long walk_step(__u32 step, struct path_context *context)
 	return walk->is_complete;
 }
 
-static long append_part(__u32 index, struct path_context *context)
+LOOP_STEP long append_part(__u32 index, struct path_context *context)
 {
 	struct path_walk *walk = context->walk;
 	__u32 part = walk->count - 1 - index, size = walk->size;
@@ -84,9 +87,9 @@ static __always_inline bool read_path(struct path_walk *walk, const struct path 
 	walk->dentry = BPF_CORE_READ(path, dentry);
 	walk->mount = (void *)mount - bpf_core_field_offset(struct mount, mnt);
 	walk->count = walk->size = walk->is_complete = walk->is_detached = 0;
-	bpf_loop(PATH_STEPS_MAX, walk_step, &context, 0);
+	REPEAT(PATH_STEPS_MAX, PATH_STEPS_MAX, walk_step, &context);
 	if (walk->is_complete)
-		bpf_loop(walk->count, append_part, &context, 0);
+		REPEAT(PATH_PARTS_MAX, walk->count, append_part, &context);
 	return walk->is_complete;
 }
 

@@ -49,7 +49,7 @@ static __always_inline __u64 take_ring_sequence(__u32 ring)
 {
 	__u64 *next = bpf_map_lookup_elem(&ring_sequence, &ring);
 
-	return next ? __sync_fetch_and_add(next, 1) : 0;
+	return next ? take_next(next) : 0;
 }
 
 /* Fill all but ring_seq, which take_ring_sequence gives just before the output. */

@@ -15,8 +15,10 @@ static __always_inline __u64 cgroup_id_of(const struct task_struct *task)
 /* The pid in the task's own pid namespace. */
 static __always_inline __u32 ns_pid_of(const struct task_struct *task)
 {
-	const struct pid *pid = task->group_leader->thread_pid;
-	__u32 number = 0, level = pid->level;
+	/* A number to the verifier: before 6.2 it refuses to add what it does not know to a
+	 * pointer. */
+	const struct pid *pid = BPF_CORE_READ(task, group_leader, thread_pid);
+	__u32 number = 0, level = BPF_CORE_READ(pid, level);
 
 	bpf_probe_read_kernel(&number, sizeof(number),
 			      (const __u8 *)pid + bpf_core_field_offset(struct pid, numbers) +

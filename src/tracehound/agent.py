@@ -18,7 +18,7 @@ import numpy as np
 from tracehound.batch import MERGE_LAG_NS, Batch, Merge, split
 from tracehound.btf import Layout, wire_layout
 from tracehound.config import BY_ROW, IN_KERNEL, MIB, Filter, Settings
-from tracehound.errors import KernelError, TargetError
+from tracehound.errors import KernelError, NotSupported, TargetError
 from tracehound.kernel.bpf_object import ProgramRuns
 from tracehound.kernel.iterators import list_open, seed_all_processes, seed_processes, seed_sockets
 from tracehound.kernel.netfilter import has_nat
@@ -206,6 +206,9 @@ class Trace:
 
     def _seed(self, kernel: Privileged, line: Line) -> None:
         """Take in the target's processes and sockets: from here on the programs tell what happens to them."""
+        refused = [each for each in kernel.statuses if each.program.name == "on_task" and not each.attached]
+        if refused and isinstance(self.target, Processes):
+            raise NotSupported(f"processes that run cannot be joined on this kernel: on_task: {refused[0].reason}")
         kernel.add_target_pids(self._found.pids)
         if self._is_by_cgroup():
             kernel.add_target_cgroup(self._found.cgroup_id or ROOT_CGROUP)

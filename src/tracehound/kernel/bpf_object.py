@@ -21,7 +21,7 @@ FAILED_PROGRAM = re.compile(
     r"libbpf: prog '([^']+)': (?:BPF program load failed|failed to (?:load|find|prepare|auto-attach))"
 )
 NOISE = re.compile(
-    r"^libbpf: (failed to load (object|program)|-- (BEGIN|END) PROG LOAD LOG|prog '[^']+': -- )"
+    r"^libbpf: (failed to load (object|program)|prog '[^']+': (-- |failed to load))|(^|: )-- (BEGIN|END) PROG LOAD LOG"
     r"|^processed \d+ insns|^(stack depth|verification time)|^\s*$"
 )
 CAPABILITIES = (

@@ -96,7 +96,13 @@ def features_of(statuses: list[ProgramStatus]) -> list[Feature]:
         if not missing:
             found.append(Feature("ok", name, "all programs loaded and attached"))
         for status in missing:
-            found.append(Feature("off", name, f"{status.program.name}: {status.reason}; {status.program.lost_by_it}"))
+            found.append(
+                Feature(
+                    "warn" if status.stand_in else "off",
+                    name,
+                    f"{status.program.name}: {status.reason}; {status.program.lost_by_it}",
+                )
+            )
     return found
 
 

@@ -7,7 +7,7 @@ import mmap
 import os
 import struct
 import threading
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
@@ -25,6 +25,8 @@ from tracehound.kernel.probes import (
     Program,
     ProgramStatus,
     check_features,
+    is_wanted,
+    with_stand_ins,
 )
 from tracehound.native import ffi, lib
 
@@ -37,7 +39,9 @@ EPOCHS: Final = 1024
 FILTER: Final = struct.Struct("<III16s")  # struct filter_key: kind, is_only, number, comm
 FILTER_KINDS: Final = {"uid": 0, "pid": 1, "comm": 2, "port": 3}  # enum filter_kind
 TABLES: Final = {"traced": 4, "orders": 8}  # hash maps that can fill up: size of a key
+INITIAL_PID_NAMESPACE: Final = 0xEFFFFFFC  # PROC_PID_INIT_INO
 KERNEL_BTF: Final = "/sys/kernel/btf/vmlinux"
+LOCKDOWN: Final = Path("/sys/kernel/security/lockdown")
 
 
 class LoadSettings(NamedTuple):
@@ -69,8 +73,10 @@ class Privileged:
     def __init__(self, settings: LoadSettings) -> None:
         """Load and attach every program of the wanted features.
 
-        Raises PermissionDenied, NotSupported without BTF, and LoadError when no program at all can be loaded.
+        Raises PermissionDenied, NotSupported without BTF or under lockdown, and LoadError when no program at all can
+        be loaded.
         """
+        check_lockdown()
         check_btf(settings.btf_path)
         check_features(settings.features)
         self.maps: dict[str, int] = {}
@@ -104,9 +110,13 @@ class Privileged:
     @property
     def statuses(self) -> list[ProgramStatus]:
         """What has become of each program that is wanted now."""
-        found = []
+        return with_stand_ins(self._tried(self._switches))
+
+    def _tried(self, switches: Mapping[str, bool]) -> list[ProgramStatus]:
+        """Return what has become of each program that was tried when these features were switched on or off."""
+        found: list[ProgramStatus] = []
         for program in PROGRAMS:
-            if self._switches[program.feature] is not program.stands_in:
+            if switches[program.feature] is not program.stands_in and is_wanted(program, found):
                 reason = self._reasons.get(program.name) or self._reasons.get(program.object)
                 found.append(ProgramStatus(program, reason is None, reason))
         return found
@@ -129,7 +139,7 @@ class Privileged:
         """Attach what serves a feature that is on or off, then detach the other programs: nobody is lost between."""
         programs = [program for program in PROGRAMS if program.feature == feature]
         for program in programs:
-            if program.stands_in is not is_on:
+            if program.stands_in is not is_on and is_wanted(program, self._tried(self._switches | {feature: is_on})):
                 self._attach(program)
         for program in programs:
             if program.stands_in is is_on and program.object in self._objects:
@@ -208,8 +218,11 @@ class Privileged:
 
         The kernel finds out who we are: in a pid namespace of its own a process cannot. Raises KernelError.
         """
+        program_fd = self._marking_fd()
+        if program_fd is None:
+            return self._mark_by_pid(mode)
         mark = ffi.new("uint32_t[2]", [mode, 0])
-        status = lib.bpf_run_here(self._process().program_fd("on_mark"), mark, 8)
+        status = lib.bpf_run_here(program_fd, mark, 8)
         if status:
             raise KernelError(f"cannot mark this process for tracing: {os.strerror(-status)}", -status)
         return int(mark[1])
@@ -220,12 +233,26 @@ class Privileged:
         if counted is not None and "on_second" in counted.programs():
             lib.bpf_run_here(counted.program_fd("on_second"), ffi.NULL, 0)
 
-    def _process(self) -> BpfObject:
-        found = self._objects.get("process")
-        if found is None or "on_mark" not in found.programs():
-            reason = self._reasons.get("on_mark") or self._reasons.get("process")
-            raise LoadError(f"a command cannot be followed: {reason}")
-        return found
+    def _marking_fd(self) -> int | None:
+        """Return the program that marks who runs it, None before 5.14; raises LoadError if CMD cannot be followed."""
+        for status in self.statuses:
+            if status.program.name in ("on_fork", "on_exec") and not status.attached:
+                raise LoadError(f"a command cannot be followed: {status.program.name}: {status.reason}")
+        loaded = self._objects.get("process")
+        return loaded.program_fd("on_mark") if loaded is not None and "on_mark" in loaded.programs() else None
+
+    def _mark_by_pid(self, mode: int) -> int:
+        """Mark this process by its pid, which only in the initial pid namespace is the kernel's."""
+        if os.stat("/proc/self/ns/pid").st_ino != INITIAL_PID_NAMESPACE:
+            raise NotSupported(
+                "a command cannot be followed from within a pid namespace on this kernel, which is older than 5.14; "
+                "run tracehound outside of the container"
+            )
+        if mode == TRACE_NONE:
+            lib.bpf_map_delete_elem(self.maps["traced"], struct.pack("<I", os.getpid()))
+        else:
+            self.mark(os.getpid(), mode)
+        return os.getpid()
 
     def add_target_pids(self, pids: Iterable[int]) -> None:
         """Name processes, by their pids in our own namespace, that the next seeding takes in; raises KernelError."""
@@ -368,3 +395,16 @@ def check_btf(path: str | None) -> None:
     if not os.access(wanted, os.R_OK):
         hint = "name another file" if path else "boot a kernel built with CONFIG_DEBUG_INFO_BTF=y, or name a BTF file"
         raise NotSupported(f"cannot load BPF programs: no kernel BTF at {wanted}; {hint} with --btf FILE")
+
+
+def check_lockdown() -> None:
+    """Raise NotSupported if this kernel's lockdown keeps BPF from reading the kernel's memory."""
+    try:
+        is_secret = "[confidentiality]" in LOCKDOWN.read_text()
+    except OSError:
+        return
+    if is_secret:
+        raise NotSupported(
+            "cannot load BPF programs: the kernel is in lockdown (confidentiality) and lets nobody read its memory; "
+            "boot with lockdown=integrity or without lockdown"
+        )
