@@ -8,7 +8,7 @@ import pytest
 from bench.__main__ import names
 
 ROOT = Path(__file__).parents[2]
-FEWEST = {"http_cpu": ("1", "400"), "calls": ("2",)}  # rounds; calls needs one that nothing is lost in
+FEWEST = {"attach": ("300",), "http_cpu": ("1", "400"), "calls": ("2",)}  # rounds, but sockets for attach
 
 
 @pytest.mark.parametrize("name", [name for name in names() if name != "others"])
@@ -19,4 +19,4 @@ def test_a_bench_runs_to_its_end(name: str) -> None:
     lines = found.stdout.splitlines()
     failed = [line for line in lines if line.startswith("FAIL  ")]
     assert found.returncode == bool(failed)
-    assert name == "parse" or [line for line in lines if line.startswith(("PASS  ", "FAIL  "))]
+    assert name in ("attach", "parse") or [line for line in lines if line.startswith(("PASS  ", "FAIL  "))]
