@@ -45,7 +45,7 @@ def links() -> int:
 
 def wanted(off: set[str]) -> int:
     """Return how many links there are to be."""
-    programs = [program for program in PROGRAMS if program.point not in RUN_ON_DEMAND]
+    programs = [program for program in PROGRAMS if program.point not in RUN_ON_DEMAND and program.instead_of is None]
     return sum(program.stands_in is (program.feature in off) for program in programs)
 
 
