@@ -139,6 +139,7 @@ class Trace:
         self.layout = wire_layout()
         self.process: subprocess.Popen[bytes] | None = None
         self.started_ns = 0
+        self._early_signals: list[int] = []
         self._is_in_initial_namespace = True  # of pids: else the kernel's pids are not those of our /proc
         self.still_running: list[int] = []
         self.notes: list[str] = []  # what the user should be told of the start
@@ -195,6 +196,8 @@ class Trace:
         self.started_ns = time.monotonic_ns()
         if isinstance(self.target, Command):
             self.process = spawn(self._kernel, self.target)
+            while self._early_signals:
+                self.signal(self._early_signals.pop(0))
         else:
             self._seed(self._kernel, self._line)
         self._thread.start()
@@ -322,8 +325,10 @@ class Trace:
         return not self._kernel.traced_pids()
 
     def signal(self, number: int) -> None:
-        """Pass a signal on to the command, if it still runs."""
-        if self.process is not None and self.process.poll() is None:
+        """Pass a signal on to the command, if it still runs; one that comes while it is being started waits for it."""
+        if self.process is None:
+            self._early_signals.append(number)
+        elif self.process.poll() is None:
             self.process.send_signal(number)
 
     def stop(self) -> None:

@@ -14,6 +14,7 @@ import sys
 from pathlib import Path
 
 told: dict[str, dict[str, int]] = {}
+kept: list[socket.socket] = []
 
 
 def pair(name: str) -> tuple[socket.socket, socket.socket]:
@@ -28,6 +29,8 @@ def pair(name: str) -> tuple[socket.socket, socket.socket]:
 def refused() -> None:
     with socket.create_server(("127.0.0.1", 0)) as listener:
         port = listener.getsockname()[1]
+    kept.append(socket.socket())
+    kept[-1].bind(("127.0.0.1", port))  # so that no later listener is given it
     with socket.socket() as client:
         assert client.connect_ex(("127.0.0.1", port)) == errno.ECONNREFUSED
     told["refused"] = {"server": port, "pid": os.getpid()}
