@@ -179,7 +179,7 @@ static __always_inline bool follow_move(const struct task_struct *task)
 {
 	__u32 mode, tgid = task->tgid;
 
-	if (task->pid != task->tgid || !is_in_target(task))
+	if (task->pid != task->tgid || tgid == config_own_tgid || !is_in_target(task))
 		return false;
 	mode = mode_by_filters(task);
 	return !bpf_map_update_elem(&traced, &tgid, &mode, BPF_NOEXIST) && mode != TRACE_MUTED;

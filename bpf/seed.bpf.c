@@ -7,6 +7,7 @@
  */
 #include "compat.h"
 #include "connection.h"
+#include "counted.h"
 #include "filter.h"
 #include "join.h"
 #include "task.h"
@@ -267,6 +268,109 @@ static void write_open(struct seq_file *seq, struct sock *sk, const struct tcp_s
 	bpf_seq_write(seq, &record, sizeof(record));
 }
 
+/* ---- UDP and unix sockets ------------------------------------------------ */
+
+/* One that is not bound and not connected was not used yet: it is as one that is still to come. */
+static __always_inline bool was_used(const struct sock *sk, const struct unix_sock *self)
+{
+	__u8 state = sk->__sk_common.skc_state;
+
+	if (!self)
+		return sk->__sk_common.skc_num;
+	if (sk->sk_type != SOCK_DGRAM)
+		return state == TCP_ESTABLISHED || state == TCP_LISTEN;
+	return self->addr || self->peer;
+}
+
+/* Who is asked and who asks: nobody sees its first call, so whether bind(2) named an address says.
+ */
+static __always_inline void fill_role(struct socket_state *state, struct sock *sk)
+{
+	bool is_bound = BPF_CORE_READ_BITFIELD_PROBED(sk, sk_userlocks) & SOCK_BIND_LOCKS;
+
+	state->role = !state->remote_port && is_bound ? ROLE_SERVER : ROLE_CLIENT;
+}
+
+static __always_inline struct socket_state *seed_state(struct sock *sk, __u32 tgid)
+{
+	__u32 key = FRESH_SEED;
+	__u64 cookie = bpf_get_socket_cookie(sk);
+	struct counted_socket *fresh = bpf_map_lookup_elem(&counted_fresh, &key), *found;
+
+	found = bpf_map_lookup_elem(&counted, &cookie);
+	if (found || !fresh)
+		return found ? &found->state : NULL;
+	fill_fresh(fresh, sk, tgid, DIRECTION_SEND);
+	fresh->state.established_ns = 0; /* not known */
+	fresh->state.flags = CONNECTION_PREEXISTING;
+	if (!is_unix(sk))
+		fill_role(&fresh->state, sk);
+	else if (sk->__sk_common.skc_state == TCP_LISTEN)
+		fresh->state.phase = PHASE_LISTENING;
+	if (bpf_map_update_elem(&counted, &cookie, fresh, BPF_NOEXIST) == -E2BIG)
+		count_loss(LOSS_TABLE_FULL, 1);
+	found = bpf_map_lookup_elem(&counted, &cookie);
+	return found ? &found->state : NULL;
+}
+
+/* Where records are made: too large for the stack. */
+struct counted_records {
+	struct unix_record unix;
+	struct connection_record connection;
+};
+
+struct {
+	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
+	__uint(max_entries, 1);
+	__type(key, __u32);
+	__type(value, struct counted_records);
+} counted_records SEC(".maps");
+
+static __always_inline bool write_unix(struct seq_file *seq, struct unix_record *record,
+				       struct socket_state *state, const struct unix_sock *self)
+{
+	fill_header(&record->header, bpf_ktime_get_ns(), RECORD_UNIX, sizeof(*record), state->owner,
+		    0);
+	record->header.ring_seq = RING_SEQ_NONE;
+	fill_unix(record, state, self);
+	return !bpf_seq_write(seq, record, sizeof(*record));
+}
+
+static __always_inline bool write_counted(struct seq_file *seq, struct connection_record *record,
+					  const struct socket_state *state, const struct sock *sk,
+					  __u32 slot)
+{
+	bool is_listening = state->phase == PHASE_LISTENING;
+
+	fill_header(&record->header, bpf_ktime_get_ns(), RECORD_CONNECTION, sizeof(*record),
+		    state->owner, 0);
+	record->header.ring_seq = RING_SEQ_NONE;
+	fill_counted_record(record, state, is_listening ? CONNECTION_LISTEN : CONNECTION_SNAPSHOT);
+	record->backlog = is_listening ? sk->sk_max_ack_backlog : 0;
+	record->slot = slot;
+	return !bpf_seq_write(seq, record, sizeof(*record));
+}
+
+/* Tell of a socket that was there before, once; the kernel takes back what is half written. */
+static void seed_counted(struct seq_file *seq, struct sock *sk, __u32 tgid, __u32 slot)
+{
+	__u32 key = 0;
+	struct counted_records *records = bpf_map_lookup_elem(&counted_records, &key);
+	const struct unix_sock *self = is_unix(sk) ? bpf_skc_to_unix_sock(sk) : NULL;
+	struct socket_state *state;
+
+	if (!records || !was_used(sk, self))
+		return;
+	state = seed_state(sk, tgid);
+	if (!state || state->seeded || !(state->flags & CONNECTION_PREEXISTING) ||
+	    !is_port_wanted(state->local_port, state->remote_port))
+		return;
+	if (self && !write_unix(seq, &records->unix, state, self))
+		return;
+	if (write_counted(seq, &records->connection, state, sk, slot))
+		state->seeded = 1;
+}
+
 SEC("iter/task")
 int on_task(struct bpf_iter__task *ctx)
 {
@@ -289,6 +393,31 @@ int on_file(struct bpf_iter__task_file *ctx)
 	socket = bpf_sock_from_file(file);
 	if (socket && socket->sk && is_tcp(socket->sk))
 		seed_socket(ctx->meta->seq, socket->sk, task->tgid, ctx->fd + 1);
+	return 0;
+}
+
+/* Apart from on_file: with `requests` off nothing counts them. */
+SEC("iter/task_file")
+int on_counted_file(struct bpf_iter__task_file *ctx)
+{
+	struct task_struct *task = ctx->task;
+	struct file *file = ctx->file;
+	struct socket *socket;
+
+	if (!task || !file || !is_traced(task->tgid))
+		return 0;
+	socket = bpf_sock_from_file(file);
+	if (socket && socket->sk && (is_udp(socket->sk) || is_unix(socket->sk)))
+		seed_counted(ctx->meta->seq, socket->sk, task->tgid, ctx->fd + 1);
+	return 0;
+}
+
+/* Gives every unix socket its cookie, so that both ends of those seeded know each other's. */
+SEC("iter/unix")
+int on_unix(struct bpf_iter__unix *ctx)
+{
+	if (ctx->unix_sk)
+		bpf_get_socket_cookie(ctx->unix_sk);
 	return 0;
 }
 

@@ -194,6 +194,7 @@ struct sock {
 	__u16 sk_protocol;
 	__u16 sk_type;
 	__u8 sk_shutdown;
+	__u8 sk_userlocks : 4;
 	int sk_err;
 	__u32 sk_max_ack_backlog;
 	struct socket *sk_socket;
@@ -316,6 +317,11 @@ struct bpf_iter__task_file {
 	struct file *file;
 };
 
+struct bpf_iter__unix {
+	struct bpf_iter_meta *meta;
+	struct unix_sock *unix_sk;
+};
+
 struct bpf_iter__tcp {
 	struct bpf_iter_meta *meta;
 	struct sock_common *sk_common;
@@ -357,6 +363,8 @@ enum {
 
 enum {
 	SOCK_STREAM = 1,
+	SOCK_DGRAM = 2,
+	SOCK_BIND_LOCKS = 12, /* bits of sk_userlocks: bind(2) named an address, a port */
 	UNIX_PATH_OFFSET = 2, /* of sun_path */
 	UNIX_PATH_SIZE = 108,
 };

@@ -13,23 +13,22 @@ from dataclasses import replace
 from queue import SimpleQueue
 from typing import TYPE_CHECKING, Final
 
-import numpy as np
-
 from tracehound.batch import MERGE_LAG_NS, Batch, Merge, split
 from tracehound.btf import Layout, wire_layout
 from tracehound.config import BY_ROW, IN_KERNEL, MIB, Filter, Settings
-from tracehound.errors import KernelError, NotSupported, TargetError
+from tracehound.errors import KernelError
+from tracehound.housekeeping import Housekeeping
 from tracehound.kernel.bpf_object import ProgramRuns
-from tracehound.kernel.iterators import list_open, seed_all_processes, seed_processes, seed_sockets
 from tracehound.kernel.netfilter import has_nat
 from tracehound.kernel.privileged import TRACE_NONE, CaptureOrderWords, LoadSettings, Privileged
 from tracehound.kernel.probes import DEFAULT_FEATURES, FEATURES, ProgramStatus, check_features
 from tracehound.kernel.ring import Drain
-from tracehound.procfs import FactWriter, ProcessFacts, add_cgroup, add_clock, add_seed, boot_id, read_process
+from tracehound.procfs import FactWriter, add_clock, boot_id
 from tracehound.protocols import load_protocols
 from tracehound.resolve import Found, resolve
+from tracehound.seeding import Seeding, is_by_cgroup
 from tracehound.spawn import check_command, shell_exit_code, spawn
-from tracehound.target import Cgroup, Command, Host, Processes, Target, describe
+from tracehound.target import Cgroup, Command, Host, Target, describe
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -40,9 +39,7 @@ PACE_S: Final = 0.025  # at most this often records are taken: small batches cos
 IDLE_S: Final = 0.2
 FLUSH_NS: Final = 500_000_000  # rows older than 1 s are to be visible
 HOUSEKEEPING_NS: Final = 1_000_000_000
-SAME_START_NS: Final = 30_000_000  # /proc tells a start to 10 ms: farther off it is another process
 ENDED_S: Final = 0.1  # how often it is looked whether a target has ended
-ROOT_CGROUP: Final = 1  # its id: every process is in it or below
 ORPHANS_S: Final = 0.05  # after CMD ended its last sockets are still being torn down
 
 
@@ -123,9 +120,16 @@ class Line:
 class Trace:
     """One running trace: load, start, wait, stop. A context manager; leaving it undoes all of it."""
 
-    def __init__(self, target: Target, settings: Settings, features: frozenset[str] = DEFAULT_FEATURES) -> None:
+    def __init__(
+        self,
+        target: Target,
+        settings: Settings,
+        features: frozenset[str] = DEFAULT_FEATURES,
+        lists_counted: bool = False,
+    ) -> None:
         """Prepare; nothing is loaded or started yet.
 
+        `lists_counted`: UDP and unix sockets that are there are told even where nothing counts what they carry.
         Raises TargetError when what is to be traced is not there, UsageError for a switch that there is not.
         """
         self.features = features_of(settings, features)  # on at the start
@@ -136,6 +140,7 @@ class Trace:
             self._found = resolve(target)
         self.target = target
         self.settings = settings
+        self._lists_counted = lists_counted
         self.layout = wire_layout()
         self.process: subprocess.Popen[bytes] | None = None
         self.started_ns = 0
@@ -154,9 +159,8 @@ class Trace:
         self._flushed = threading.Event()
         self._flush_after_ns = 0  # somebody waits until all up to this moment is visible
         self._thread = threading.Thread(target=self._work, name="tracehound-line", daemon=True)
-        self._losses: list[int] = []
-        self._losses_ns = 0
-        self._cgroups: set[int] = set()
+        self._seeding: Seeding | None = None
+        self._housekeeper: Housekeeping | None = None
 
     @property
     def events(self) -> int:
@@ -165,15 +169,17 @@ class Trace:
 
     def load(self) -> None:
         """Load and attach the programs; nothing is traced yet, but with a host. Raises KernelError."""
+        by_cgroup = is_by_cgroup(self._found, self.settings)
         self._kernel = Privileged(
             LoadSettings(
                 self.settings.ring_mib * MIB,
                 self.settings.lifecycle_ring_mib * MIB,
                 self.settings.btf,
                 self.features,
-                trace_all=self._found.is_host and not self._is_by_cgroup(),
-                trace_cgroups=self._is_by_cgroup(),
+                trace_all=self._found.is_host and not by_cgroup,
+                trace_cgroups=by_cgroup,
                 filters=tuple((f.name, f.is_only, f.value) for f in self.settings.filters if f.name in IN_KERNEL),
+                seeds=not isinstance(self.target, Command),
                 network_namespaces=() if isinstance(self.target, Command) else self._found.networks,
             )
         )
@@ -191,67 +197,27 @@ class Trace:
         first = split(self._facts.take(), self.layout)
         self._line.feed(first)
         self._line.write({**self._line.decoder.facts(first), "probes": probe_rows(self._kernel.statuses)})
-        self._losses, self._losses_ns = self._kernel.losses(), time.monotonic_ns()
+        self._housekeeper = Housekeeping(self._kernel, self._facts, self.layout)
         self._is_in_initial_namespace = self._kernel.mark_self(TRACE_NONE) == os.getpid()
+        self._seeding = Seeding(
+            self._kernel, self._found, self.settings, self._facts, self.layout, self._is_in_initial_namespace
+        )
         self.started_ns = time.monotonic_ns()
         if isinstance(self.target, Command):
             self.process = spawn(self._kernel, self.target)
             while self._early_signals:
                 self.signal(self._early_signals.pop(0))
         else:
-            self._seed(self._kernel, self._line)
+            for raw in self._seeding.take_in(self.target, self._lists_counted or self._kernel.switches["requests"]):
+                self._line.feed(split(raw, self.layout))
+            self.notes += self._seeding.notes
         self._thread.start()
-
-    def _is_by_cgroup(self) -> bool:
-        """Tell whether cgroups decide who is traced: of a host whose processes are filtered it is the root."""
-        names = {each.name for each in self.settings.filters}
-        return self._found.cgroup is not None or (self._found.is_host and bool(names & {"uid", "pid", "comm"}))
-
-    def _seed(self, kernel: Privileged, line: Line) -> None:
-        """Take in the target's processes and sockets: from here on the programs tell what happens to them."""
-        refused = [each for each in kernel.statuses if each.program.name == "on_task" and not each.attached]
-        if refused and isinstance(self.target, Processes):
-            raise NotSupported(f"processes that run cannot be joined on this kernel: on_task: {refused[0].reason}")
-        kernel.add_target_pids(self._found.pids)
-        if self._is_by_cgroup():
-            kernel.add_target_cgroup(self._found.cgroup_id or ROOT_CGROUP)
-        is_all = self._found.is_host and not self._is_by_cgroup()
-        raw = seed_all_processes(kernel) if is_all else seed_processes(kernel)
-        records = split(raw, self.layout).records.get("exec")
-        if records is not None:
-            self._check_pids(records.fixed)
-            if kernel.switches["processes"]:
-                line.feed(split(self._seed_records(records.fixed), self.layout))
-        elif self._found.pids:
-            self._check_pids(np.empty(0, self.layout.dtypes["exec"]))
-        if kernel.switches["tcp"]:
-            line.feed(split(seed_sockets(kernel, self._found.networks), self.layout))
-
-    def _check_pids(self, processes: np.ndarray) -> None:
-        """Raise TargetError if a process ended before it was traced; note pids that are others in the kernel."""
-        kernel_pids = dict(zip(processes["ns_pid"].tolist(), processes["pid"].tolist(), strict=True))
-        if self._is_in_initial_namespace:
-            kernel_pids = {pid: pid for pid in processes["pid"].tolist()}
-        for pid in self._found.pids if isinstance(self.target, Processes) else ():
-            if pid not in kernel_pids and self.settings.filters:
-                continue  # left out, but for its children
-            if pid not in kernel_pids:
-                raise TargetError(f"process {pid} ended before it could be traced")
-            if kernel_pids[pid] != pid:
-                self.notes.append(f"pid {pid} here is {kernel_pids[pid]} in the initial pid namespace, as in the rows")
-
-    def _seed_records(self, processes: np.ndarray) -> bytes:
-        """Return the records of processes that were there before, with what /proc knows of them."""
-        seeds = FactWriter(self.layout)
-        for row, found in zip(processes, self._look_at(processes), strict=True):
-            add_seed(seeds, row, found)
-        return seeds.take()
 
     def snapshot(self) -> int:
         """Ask for a `snapshot` row of each connection that is open now; returns the moment before which none is."""
-        assert self._kernel is not None, "load() comes first"
+        assert self._seeding is not None, "start() comes first"
         moment = time.monotonic_ns()
-        self._listed.put(list_open(self._kernel, self._found.networks))
+        self._listed.put(self._seeding.open_now())
         return moment
 
     @property
@@ -264,9 +230,12 @@ class Trace:
     def enable(self, feature: str) -> None:
         """Attach the programs of a feature, if it is not on. Raises UsageError, before the load KernelError."""
         kernel = self._loaded()
+        is_new = not kernel.switches.get(feature, True)
         kernel.enable(feature)
         if self._drain is not None:
             self._drain.add(self._rings(kernel), kernel.limits_fd())
+        if is_new and feature == "requests" and self._seeding is not None:
+            self._listed.put(self._seeding.counted())
 
     def disable(self, feature: str) -> None:
         """Detach the programs of a feature, if it is on. Raises as `enable`."""
@@ -390,12 +359,13 @@ class Trace:
     def _take(self) -> None:
         """Move what the drain has through the line, and give the kernel the orders that come out."""
         assert self._drain is not None and self._kernel is not None and self._line is not None
+        assert self._seeding is not None
         arenas, batches = self._drain.take(), list[Batch]()
         while arenas:  # each is given back as soon as it is read
             batches.append(split(arenas.pop(0), self.layout))
         for batch in batches:
             if "exec" in batch.records:
-                self._look_at(batch.records["exec"].fixed)
+                self._seeding.look_at(batch.records["exec"].fixed)
         while not self._listed.empty():
             self._line.feed(split(self._listed.get(), self.layout))
         facts = self._facts.take()
@@ -411,38 +381,15 @@ class Trace:
         if ended:
             self._kernel.forget_orders(ended)
 
-    def _look_at(self, execs: np.ndarray) -> list[ProcessFacts | None]:
-        """Read what only /proc knows of programs just started, before it is too late; None for one that is gone."""
-        all_found = list[ProcessFacts | None]()
-        columns = (execs[name].tolist() for name in ("pid", "ns_pid", "start_ns", "time_ns", "cgroup_id"))
-        for pid, ns_pid, start_ns, time_ns, cgroup in zip(*columns, strict=True):
-            found = read_process(pid if self._is_in_initial_namespace else ns_pid)
-            if found is None or abs(found.start_ns - start_ns) > SAME_START_NS:
-                all_found.append(None)
-                continue
-            all_found.append(found)
-            replace(found, pid=pid, start_ns=start_ns).add_to(self._facts, time_ns)
-            if cgroup not in self._cgroups:
-                self._cgroups.add(cgroup)
-                add_cgroup(self._facts, time_ns, cgroup, found.cgroup)
-        return all_found
-
     def _housekeeping(self) -> None:
-        """Once a second: a clock anchor, and what the kernel side has lost since the last time."""
-        assert self._kernel is not None and self._line is not None
-        add_clock(self._facts)
-        now, counters = time.monotonic_ns(), self._kernel.losses()
-        quiet = {self.layout.enum("loss_counter")[f"LOSS_{name}"] for name in ("RING_FULL", "OPAQUE_BYTES")}
-        for number, (before, after) in enumerate(zip(self._losses, counters, strict=True)):
-            if after > before and number not in quiet:
-                times = {"first_ns": self._losses_ns, "last_ns": now}
-                self._facts.add("fact_loss", now, {"counter": number, "count": after - before} | times)
-        self._losses, self._losses_ns = counters, now
-        counted = self._kernel.lost() | ({} if self._drain is None else self._drain.lost())
-        self._line.count_losses(now, counted)
+        assert self._housekeeper is not None and self._line is not None
+        drained = {} if self._drain is None else self._drain.lost()
+        counted = self._housekeeper.tick()
+        self._line.count_losses(time.monotonic_ns(), counted | drained)
 
     def _finish(self) -> None:
         assert self._drain is not None and self._kernel is not None and self._line is not None
+        assert self._housekeeper is not None
         time.sleep(ORPHANS_S)
         if self._is_in_initial_namespace and not self._found.is_host:
             self.still_running = self._kernel.traced_pids()
@@ -451,14 +398,10 @@ class Trace:
         self._drain.stop()
         self._take()
         self._housekeeping()
-        now = time.monotonic_ns()
-        for name in self._kernel.ring_fds():
-            ring = self.layout.enum("ring_id")[f"RING_{name.upper()}"]
-            for cpu, next_seq in enumerate(self._kernel.ring_sequences(ring)):
-                self._facts.add("fact_ring", now, {"ring": ring, "next_seq": next_seq}, cpu=cpu)
+        self._housekeeper.add_ring_ends()
         self._line.feed(split(self._facts.take(), self.layout))
         self._line.write({"probes": probe_rows(self._kernel.statuses, self._kernel.runs())})
-        self._line.finish(now)
+        self._line.finish(time.monotonic_ns())
         self._line.flush()
 
 

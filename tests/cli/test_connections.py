@@ -8,6 +8,7 @@ from tracehound.cli import connections, main
 
 ROW = {
     "service": "web", "comm": "python", "pid": 42, "fd": 7, "role": "server", "local_ip": "127.0.0.1", "local_port": 80,
+    "transport": "tcp", "local_path": None, "remote_path": None,
     "remote_ip": "::1", "remote_port": 40000, "state": "ESTABLISHED", "bytes_sent": 1500, "bytes_received": None,
     "srtt_us": 250, "connection": 1, "event": "snapshot",
 }  # fmt: skip
@@ -72,3 +73,16 @@ def test_wrong_use_is_one_line(capsys: pytest.CaptureFixture[str]) -> None:
 
 def test_none_is_said(capsys: pytest.CaptureFixture[str]) -> None:
     assert connections.table_of([]) == "no open connections\n"
+
+
+@pytest.mark.parametrize(
+    ("changed", "local", "remote", "state"),
+    [
+        ({"transport": "unix", "local_path": "/run/x", "state": None}, "/run/x", "unix", "unix"),
+        ({"transport": "unix", "remote_path": "@x", "state": None}, "unix", "@x", "unix"),
+        ({"transport": "udp", "remote_port": None, "remote_ip": None, "state": None}, "127.0.0.1:80", "udp", "udp"),
+    ],
+)
+def test_udp_and_unix_sockets(changed: dict[str, object], local: str, remote: str, state: str) -> None:
+    text = connections.table_of([ROW | changed]).splitlines()[1]
+    assert text.split()[3:6] == [local, remote, state]

@@ -1,8 +1,9 @@
 """Trace what runs, from now on, and say what it did.
 
 Rows are shown as they end: one line for each request and each connection that failed. What was there before is marked
-`preexisting` in the tables. Ends when the target has ended, after --duration, or with Ctrl-C, and then prints the
-summary to standard error. Nothing is changed or restarted, and nothing stays.
+`preexisting` in the tables. Children are followed, and what moves into a traced cgroup; a process that leaves it stays
+traced. Ends when the target has ended, after --duration, or with Ctrl-C, and then prints the summary to standard error.
+Nothing is changed or restarted, and nothing stays; tracehound itself is never traced.
 
 examples:
   sudo tracehound attach --pid 4242

@@ -1,7 +1,8 @@
-"""Show the TCP connections that are open now.
+"""Show the connections that are open now: TCP, UDP and unix sockets.
 
 Asks the kernel once, by iterators, who holds each connection and what its counters say. Nothing is traced before or
-after. A connection's role is known from who listens: the side whose port is a listening one is the server.
+after. A connection's role is known from who listens: the side whose port is a listening one is the server. The kernel
+keeps no counters of UDP and unix sockets.
 
 examples:
   sudo tracehound connections --pid 4242
@@ -36,6 +37,7 @@ SHOWN: Final = (
     "received",
     "srtt",
 )
+NOT_COUNTED: Final = ("bytes_sent", "bytes_received", "send_calls", "receive_calls", "retransmits")
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -64,7 +66,7 @@ def open_connections(target: "Target", btf: str | None = None) -> list[Row]:
 
     kept = _Rows()
     settings = Settings(ring_mib=1, lifecycle_ring_mib=1, btf=btf)
-    with Trace(target, settings, frozenset({"processes", "tcp"})) as trace:
+    with Trace(target, settings, frozenset({"processes", "tcp"}), lists_counted=True) as trace:
         trace.load()
         trace.start([kept])
         trace.stop()
@@ -73,7 +75,7 @@ def open_connections(target: "Target", btf: str | None = None) -> list[Row]:
         if row["event"] in ("close", "error"):
             open_now.pop(row["connection"], None)
         else:
-            open_now[row["connection"]] = row
+            open_now[row["connection"]] = row if row["transport"] == "tcp" else row | dict.fromkeys(NOT_COUNTED)
     return sorted(open_now.values(), key=lambda row: (row["pid"] or 0, row["local_port"] or 0, row["connection"]))
 
 
@@ -119,6 +121,10 @@ def _texts(row: Row) -> tuple[str, ...]:
     from tracehound.sinks.console import address, duration, size
 
     def end(side: str) -> str:
+        if row["transport"] == "unix":
+            return str(row[f"{side}_path"] or "unix")
+        if row["transport"] == "udp" and row[f"{side}_port"] is None:
+            return "udp"
         return address(row[f"{side}_ip"] or "?", row[f"{side}_port"])
 
     srtt = duration(row["srtt_us"] * 1000) if row["srtt_us"] else ""
@@ -128,7 +134,7 @@ def _texts(row: Row) -> tuple[str, ...]:
         row["role"] or "?",
         end("local"),
         end("remote"),
-        row["state"] or "?",
+        row["state"] or ("?" if row["transport"] == "tcp" else row["transport"]),
         "" if row["bytes_sent"] is None else size(row["bytes_sent"]),
         "" if row["bytes_received"] is None else size(row["bytes_received"]),
         srtt,

@@ -106,7 +106,7 @@ class Connections:
             found.append(self._errors(errors))
         tables = self._tables(self._release(found, batch.watermark_ns))
         if len(listening):
-            tables["listens"] = listen_rows(listening, self._listen, self._preexisting)
+            tables["listens"] = listen_rows(listening, self._listen, self._preexisting, self._unix_ends)
         retransmits = self._rows_of(batch, "retransmit", self._retransmit)
         retransmits = retransmits[retransmits["cookie"] != 0]
         if len(retransmits):

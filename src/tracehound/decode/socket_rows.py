@@ -104,13 +104,13 @@ def connection_rows(
         values[name] = _nullable(records[name], counted & (records[name] != 0))
     for name in ("send_calls", "receive_calls", "bytes_sent", "bytes_received", "retransmits"):
         values[name] = _nullable(records[name], counted)
-    values |= _unix(events, unix_ends)
+    values |= _unix(records, events.event == CLOSE, unix_ends)
     translations.forget(records[events.event == 4])
     values |= _protocols(events, protocols_of, (4, 7) if is_end else (4,))
     return build(TABLES["connections"], len(records), values)
 
 
-def listen_rows(records: Rows, listen_event: int, preexisting: int) -> pa.RecordBatch:
+def listen_rows(records: Rows, listen_event: int, preexisting: int, unix_ends: UnixEndsOf) -> pa.RecordBatch:
     """Return `listens` rows of connection records; `preexisting` is the flag's bit."""
     is_open = records["event"] == listen_event
     known = np.ones(len(records), bool)
@@ -125,6 +125,7 @@ def listen_rows(records: Rows, listen_event: int, preexisting: int) -> pa.Record
         "cookie": records["cookie"],
         "backlog": _nullable(records["backlog"], is_open),
         **{name: ends[name] for name in ("family", "local_ip", "local_port")},
+        "local_path": _unix(records, ~is_open, unix_ends)["local_path"],
     }
     return build(TABLES["listens"], len(records), values)
 
@@ -154,12 +155,12 @@ def _ends(records: Rows, known: Bools) -> dict[str, Any]:
     }
 
 
-def _unix(events: Events, unix_ends: UnixEndsOf) -> dict[str, Any]:
-    """Return the columns that only unix sockets fill."""
-    columns: dict[str, list[Any]] = {name: [None] * len(events.event) for name in UNIX_COLUMNS}
-    for row in np.flatnonzero(events.records["family"] == AF_UNIX).tolist():
-        cookie = int(events.records["cookie"][row])
-        ends = unix_ends.pop(cookie, None) if events.event[row] == CLOSE else unix_ends.get(cookie)
+def _unix(records: Rows, is_last: Bools, unix_ends: UnixEndsOf) -> dict[str, Any]:
+    """Return the columns that only unix sockets fill; what is known of a socket is forgotten with its last row."""
+    columns: dict[str, list[Any]] = {name: [None] * len(records) for name in UNIX_COLUMNS}
+    for row in np.flatnonzero(records["family"] == AF_UNIX).tolist():
+        cookie = int(records["cookie"][row])
+        ends = unix_ends.pop(cookie, None) if is_last[row] else unix_ends.get(cookie)
         for name in UNIX_COLUMNS if ends is not None else ():
             columns[name][row] = getattr(ends, name)
     return dict(columns)

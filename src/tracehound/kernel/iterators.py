@@ -1,8 +1,9 @@
 """Reads what was there before the trace, and what is open now, by the iterator programs of bpf/seed.bpf.c.
 
 The programs are attached by then; so what the iterators do not tell any more, the programs tell. Order: listeners
-(before data is captured, for the roles), processes until none is new, their sockets, sockets that wait to be accepted,
-and once more the sockets, for those that moved meanwhile. Leaves out what only /proc knows (exe, argv).
+(before data is captured, for the roles), processes until none is new, their TCP sockets, those that wait to be
+accepted, once more the TCP sockets, for those that moved meanwhile, then UDP and unix sockets. Leaves out what only
+/proc knows (exe, argv).
 """
 
 import ctypes
@@ -86,8 +87,15 @@ def seed_sockets(kernel: Kernel, network_namespaces: Iterable[str]) -> bytes:
     return b"".join([*found, read_iterator(kernel, "on_file")])
 
 
+def seed_counted(kernel: Kernel, network_namespaces: Iterable[str]) -> bytes:
+    """Return the records of the traced processes' UDP and unix sockets, each once."""
+    for _ in _read_each(kernel, "on_unix", network_namespaces):  # cookies: it writes nothing
+        pass
+    return read_iterator(kernel, "on_counted_file")
+
+
 def list_open(kernel: Kernel, network_namespaces: Iterable[str]) -> bytes:
-    """Return a snapshot record of every traced connection that is open now, its counters of this moment."""
+    """Return a snapshot record of every traced TCP connection that is open now, its counters of this moment."""
     return b"".join(_read_each(kernel, "on_open", network_namespaces))
 
 

@@ -54,6 +54,7 @@ class LoadSettings(NamedTuple):
     trace_all: bool = False
     trace_cgroups: bool = False
     filters: tuple[tuple[str, bool, int | str], ...] = ()  # (uid, pid, comm or port; only that, else not that; value)
+    seeds: bool = False  # what is there is taken in, until `end_seeding`
     network_namespaces: tuple[str, ...] = ()  # whose listeners are to be known before data is captured, as paths
 
 
@@ -87,6 +88,7 @@ class Privileged:
         self._orders_refused = 0
         self._objects: dict[str, BpfObject] = {}
         self._reasons: dict[str, str] = {}  # why a program, or all of an object, is not there
+        self._own_pid = own_pid(settings.btf_path) if settings.trace_all or settings.trace_cgroups else os.getpid()
         self._cpus = lib.libbpf_num_possible_cpus()
         self._mapped: list[mmap.mmap] = []
         self._epochs: mmap.mmap | bytearray = bytearray(EPOCHS * 4)
@@ -163,7 +165,7 @@ class Privileged:
         settings = self._settings
         options = ObjectOptions(
             config={
-                "config_own_tgid": os.getpid(),
+                "config_own_tgid": self._own_pid,
                 "config_trace_all": settings.trace_all,
                 "config_trace_cgroups": settings.trace_cgroups,
                 "config_filters_only": filter_mask(settings.filters, True),
@@ -181,11 +183,14 @@ class Privileged:
         self._objects[name] = loaded
         self._reasons |= {refusal.program: refusal.reason for refusal in loaded.refusals}
         is_first_with_filters = "filters" in loaded.maps and "filters" not in self.maps
+        is_first_with_seeding = "seeding" in loaded.maps and "seeding" not in self.maps
         for map_name, fd in loaded.maps.items():
             if "." not in map_name:
                 self.maps.setdefault(map_name, fd)
         if is_first_with_filters:
             self._write_filters(settings.filters)
+        if is_first_with_seeding and settings.seeds:
+            self._set_seeding(1)
         if not self._mapped and "order_epoch" in self.maps:
             self._epochs = self._map_array("order_epoch", EPOCHS * 4)
         return loaded
@@ -219,19 +224,28 @@ class Privileged:
         The kernel finds out who we are: in a pid namespace of its own a process cannot. Raises KernelError.
         """
         program_fd = self._marking_fd()
-        if program_fd is None:
-            return self._mark_by_pid(mode)
-        mark = ffi.new("uint32_t[2]", [mode, 0])
-        status = lib.bpf_run_here(program_fd, mark, 8)
-        if status:
-            raise KernelError(f"cannot mark this process for tracing: {os.strerror(-status)}", -status)
-        return int(mark[1])
+        return self._mark_by_pid(mode) if program_fd is None else run_mark(program_fd, mode)
 
     def end_counted(self) -> None:
         """Write close records of the UDP and unix sockets that are gone; no hook tells of those."""
+        self._run_counted("on_second")
+
+    def tell_counted(self) -> None:
+        """Write a snapshot record of each UDP and unix socket that is open, with what it has moved."""
+        self._run_counted("on_question")
+
+    def _run_counted(self, name: str) -> None:
         counted = self._objects.get("counted")
-        if counted is not None and "on_second" in counted.programs():
-            lib.bpf_run_here(counted.program_fd("on_second"), ffi.NULL, 0)
+        if counted is not None and name in counted.programs():
+            lib.bpf_run_here(counted.program_fd(name), ffi.NULL, 0)
+
+    def end_seeding(self) -> None:
+        """Say that what was there before is told: UDP and unix sockets that are used first from now on are new."""
+        self._set_seeding(0)
+
+    def _set_seeding(self, value: int) -> None:
+        if "seeding" in self.maps:
+            self._update("seeding", struct.pack("<I", 0), struct.pack("<I", value))
 
     def _marking_fd(self) -> int | None:
         """Return the program that marks who runs it, None before 5.14; raises LoadError if CMD cannot be followed."""
@@ -243,7 +257,7 @@ class Privileged:
 
     def _mark_by_pid(self, mode: int) -> int:
         """Mark this process by its pid, which only in the initial pid namespace is the kernel's."""
-        if os.stat("/proc/self/ns/pid").st_ino != INITIAL_PID_NAMESPACE:
+        if not is_in_initial_pid_namespace():
             raise NotSupported(
                 "a command cannot be followed from within a pid namespace on this kernel, which is older than 5.14; "
                 "run tracehound outside of the container"
@@ -376,6 +390,37 @@ class Privileged:
 
     def __exit__(self, *_: object) -> None:
         self.close()
+
+
+def is_in_initial_pid_namespace() -> bool:
+    """Tell whether the pids that we know are those of the kernel."""
+    return os.stat("/proc/self/ns/pid").st_ino == INITIAL_PID_NAMESPACE
+
+
+def run_mark(program_fd: int, mode: int) -> int:
+    """Run `on_mark` for this process; return its pid in the initial pid namespace. Raises KernelError."""
+    mark = ffi.new("uint32_t[2]", [mode, 0])
+    status = lib.bpf_run_here(program_fd, mark, 8)
+    if status:
+        raise KernelError(f"cannot mark this process for tracing: {os.strerror(-status)}", -status)
+    return int(mark[1])
+
+
+def own_pid(btf_path: str | None = None) -> int:
+    """Return the pid of this process in the initial pid namespace, so that it never traces itself.
+
+    In another namespace only the kernel can tell, asked by a program of its own: what is loaded for the trace has the
+    pid as a constant. Raises LoadError, NotSupported.
+    """
+    if is_in_initial_pid_namespace():
+        return os.getpid()
+    with BpfObject("process", ObjectOptions(btf_path=btf_path)) as process:
+        if "on_mark" not in process.programs():
+            raise NotSupported(
+                "a cgroup or the host cannot be traced from within a pid namespace on this kernel, which is older than "
+                "5.14; run tracehound outside of the container"
+            )
+        return run_mark(process.program_fd("on_mark"), TRACE_NONE)
 
 
 def filter_mask(filters: Iterable[tuple[str, bool, int | str]], is_only: bool) -> int:

@@ -51,6 +51,8 @@ PROGRAMS: Final = (
     Program("on_file", "seed", "iter/task_file", "tcp", "what was connected before is seen at its next call"),
     Program("on_tcp", "seed", "iter/tcp", "tcp", "roles of connections from before are unknown"),
     Program("on_open", "seed", "iter/tcp", "tcp", "counters of open connections are not told"),
+    Program("on_counted_file", "seed", "iter/task_file", "requests", "UDP and unix sockets from before: at first use"),
+    Program("on_unix", "seed", "iter/unix", "requests", "exchange may differ at the ends of unix sockets from before"),
     Program("on_send", "data", "sock_send_length", "requests", NOT_SENT),
     Program("on_receive", "data", "sock_recv_length", "requests", NOT_RECEIVED),
     Program(
@@ -64,6 +66,7 @@ PROGRAMS: Final = (
         "receives by several threads may be disputed, bytes taken by splice show as a gap",
     ),
     Program("on_second", "counted", "syscall", "requests", "no close rows of UDP and unix sockets"),
+    Program("on_question", "counted", "syscall", "requests", "UDP and unix sockets are not among open connections"),
     Program("on_transmit", "nat", "net_dev_queue", "nat", "no addresses after NAT: exchange differs at its two ends"),
     Program(
         "on_sys_enter", "descriptor", "sys_enter", "files", "file rows have no duration, connections no generation"
@@ -85,7 +88,7 @@ PROGRAMS: Final = (
 )
 
 # Points of programs that are run on demand and not attached.
-RUN_ON_DEMAND: Final = frozenset({"syscall", "iter/task", "iter/task_file", "iter/tcp"})
+RUN_ON_DEMAND: Final = frozenset({"syscall", "iter/task", "iter/task_file", "iter/tcp", "iter/unix"})
 
 # The switches, in the order in which their programs are attached.
 FEATURES: Final = tuple(dict.fromkeys(program.feature for program in PROGRAMS))
