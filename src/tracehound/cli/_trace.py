@@ -1,6 +1,7 @@
 """What the commands that trace share: their options, outputs, how a trace is stopped, and the summary."""
 
 import argparse
+import os
 import pwd
 import signal
 import sys
@@ -9,7 +10,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, NoReturn
 
 from tracehound.cli._options import add_format, add_switches, near, switched_off
 from tracehound.cli._stderr import say, write_stderr
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
     from tracehound.sinks.console import Ending, Summary
 
 SOMETHING_LOST: Final = 121
+INTERRUPTED: Final = 130
 SETTINGS: Final = (  # name, type, what it says
     ("memory-mib", int, "budget of user memory for rows and streams (default 256)"),
     ("ring-mib", int, "size of the kernel's ring for data, a power of two (default 16)"),
@@ -154,7 +156,7 @@ def open_sinks(options: argparse.Namespace, trace: "Trace") -> tuple[list["Sink"
 def stop(trace: "Trace", sinks: list["Sink"], is_debug: bool, interrupts: int = 0) -> str | None:
     """End the trace and close the sinks, the summary last; return how tracing failed, which is said, or None.
 
-    `interrupts`: how many SIGINT came before; the second one ends at once, with KeyboardInterrupt.
+    `interrupts`: how many SIGINT came before; the second one ends at once.
     """
     failure = None
     with _interrupt_ends_at_once(interrupts) as interrupted:
@@ -188,6 +190,14 @@ def discard(sink: "Sink") -> None:
     sink.close()
 
 
+def end_at_once() -> NoReturn:
+    """End this process now, as interrupted twice: nothing may be waited for, not even a reader of our output.
+
+    What is loaded goes with its descriptors; of a recording there are whole files and batches at every moment.
+    """
+    os._exit(INTERRUPTED)
+
+
 @contextmanager
 def _interrupt_ends_at_once(count: int) -> Iterator[Callable[[], bool]]:
     """While the trace ends: the first SIGINT skips what can be left out, a second one ends at once."""
@@ -197,7 +207,7 @@ def _interrupt_ends_at_once(count: int) -> Iterator[Callable[[], bool]]:
         nonlocal count
         count += 1
         if count > 1:
-            raise KeyboardInterrupt
+            end_at_once()
 
     before = signal.signal(signal.SIGINT, on_interrupt)
     try:

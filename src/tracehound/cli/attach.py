@@ -27,7 +27,16 @@ from typing import TYPE_CHECKING, Final
 
 from tracehound.cli._command import Command
 from tracehound.cli._target import add_target_arguments, target_of
-from tracehound.cli._trace import SOMETHING_LOST, add_trace_arguments, discard, open_sinks, settings_of, show, stop
+from tracehound.cli._trace import (
+    SOMETHING_LOST,
+    add_trace_arguments,
+    discard,
+    end_at_once,
+    open_sinks,
+    settings_of,
+    show,
+    stop,
+)
 from tracehound.errors import UsageError
 
 if TYPE_CHECKING:
@@ -99,7 +108,7 @@ class _Asked:
         if number == signal.SIGINT:
             self.count += 1
             if self.count > 1:
-                raise KeyboardInterrupt
+                end_at_once()
 
 
 @contextmanager
