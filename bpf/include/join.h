@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
 /*
  * Joining a TCP connection that was there before it was traced: its bases from its
- * own sequence numbers, its role from who listens.
+ * own sequence numbers, its role from its counters or from who listens.
  */
 #ifndef TRACEHOUND_JOIN_H
 #define TRACEHOUND_JOIN_H
@@ -39,6 +39,31 @@ static __always_inline __u8 role_by_port(__u32 network_namespace, __u32 port)
 	return bpf_map_lookup_elem(&listeners, &key) ? ROLE_CLIENT : ROLE_UNKNOWN;
 }
 
+/*
+ * How much more is acknowledged or under way than payload was sent: the one of a client's SYN,
+ * or 0. Anything else: the counters do not tell, because this host dropped segments or a FIN
+ * counts.
+ */
+static __always_inline __u64 extra_sent(const struct tcp_sock *tcp)
+{
+	return tcp->bytes_acked + (tcp->snd_nxt - tcp->snd_una) -
+	       (tcp->bytes_sent - tcp->bytes_retrans);
+}
+
+/* Who opened a connection: its own counters say it, else who listens, which may have ended since.
+ */
+static __always_inline __u8 role_of(const struct socket_state *state, const struct tcp_sock *tcp)
+{
+	__u64 extra = extra_sent(tcp);
+
+	if (!tcp->bytes_acked)
+		return ROLE_SERVER;
+	barrier(); /* nobody holds the lock: twice the same, or it does not count */
+	if (!state->fin_sent && extra <= 1 && extra == extra_sent(tcp))
+		return extra ? ROLE_CLIENT : ROLE_SERVER;
+	return role_by_port(state->network_namespace, state->local_port);
+}
+
 /* Make the state of an established socket. Nobody holds the lock, so read until two agree. */
 static __always_inline struct socket_state *join_established(struct sock *sk,
 							     const struct tcp_sock *tcp, __u32 tgid)
@@ -55,7 +80,7 @@ static __always_inline struct socket_state *join_established(struct sock *sk,
 			  tcp_state != TCP_CLOSE;
 	read_local(state, sk, tcp);
 	read_remote(state, sk);
-	state->role = role_by_port(state->network_namespace, state->local_port);
+	state->role = role_of(state, tcp);
 	read_bases(state, tcp);
 	for (int i = 0; i < BASE_TRIES; i++) {
 		seen = (__u64)state->base[0] << 32 | state->base[1];

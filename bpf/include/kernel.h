@@ -234,11 +234,14 @@ struct tcp_sock {
 	__u32 copied_seq;
 	__u32 rcv_nxt;
 	__u32 snd_una;
+	__u32 snd_nxt;
 	__u32 write_seq;
 	__u32 srtt_us;
 	__u32 total_retrans;
 	__u64 bytes_acked;
 	__u64 bytes_received;
+	__u64 bytes_sent; /* every time that a byte was sent */
+	__u64 bytes_retrans;
 	bool is_mptcp;
 };
 

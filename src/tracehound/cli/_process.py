@@ -1,10 +1,11 @@
 """What `doctor --pid` says of a process: who it is, its connections, and what a trace of it would not show.
 
-Read from /proc (proc(5)) at one moment; a process that belongs to another user needs CAP_SYS_PTRACE. Left out: what its
-connections have carried so far, which nobody has looked at.
+Read from /proc (proc(5)) at one moment; a process that belongs to another user needs CAP_SYS_PTRACE. What its
+connections carry is seen by a short trace (`_watch`); what they have carried before, nobody has looked at.
 """
 
 import difflib
+import mmap
 import os
 import re
 from collections.abc import Iterator
@@ -14,6 +15,7 @@ from ipaddress import IPv4Address, IPv6Address
 from pathlib import Path
 from typing import Final
 
+from tracehound.cli._watch import Watched
 from tracehound.errors import TargetError
 
 STATES: Final = {1: "established", 2: "syn-sent", 3: "syn-received", 4: "fin-wait-1", 5: "fin-wait-2", 6: "time-wait",
@@ -22,6 +24,14 @@ LISTEN: Final = 10
 SHOWN: Final = 20  # connections in the text; JSON has all
 TLS: Final = re.compile(r"/(libssl|libgnutls|libnss3|libssl3|libnspr4|libs2n)[^/]*\.so")
 SOCKET: Final = re.compile(r"socket:\[(\d+)\]")
+RUNTIMES: Final = (  # runtime, what its executable or a library that it maps is called
+    ("cpython", re.compile(r"/(python3?(\.\d+)?|libpython3\.\d+\.so[\d.]*)$")),
+    ("nodejs", re.compile(r"/(node|nodejs|libnode\.so[\d.]*)$")),
+    ("jvm", re.compile(r"/libjvm\.so$")),
+    ("ruby", re.compile(r"/(ruby[\d.]*|libruby[^/]*\.so[\d.]*)$")),
+)
+GO: Final = b"\xff Go buildinf:"  # the beginning of what the Go linker says of a program
+GO_SEARCH_BYTES: Final = 1 << 28
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,19 +61,33 @@ class ProcessReport:
     tls_libraries: list[str]
     connections: list[OpenConnection]
     missing: list[str]
+    runtime: str | None = None
+    watched: Watched | None = None
 
     def lines(self) -> list[str]:
         """Return it as text."""
+        from tracehound.sinks.console import printable
+
         found = [f" process {self.pid}  {self.comm}, uid {self.uid}" + self._inner_pid()]
-        about = {"exe": self.exe, "argv": " ".join(self.argv), "cgroup": self.cgroup, "container": self.container}
+        about = {
+            "exe": self.exe,
+            "runtime": self.runtime,
+            "argv": " ".join(self.argv),
+            "cgroup": self.cgroup,
+            "container": self.container,
+        }
         about["TLS"] = ", ".join(self.tls_libraries)
-        found += [f"   {name:<9} {text}" for name, text in about.items() if text]
+        found += [f"   {name:<9} {printable(text)}" for name, text in about.items() if text]
         found.append(f"   {len(self.connections)} sockets")
         for one in self.connections[:SHOWN]:
             arrow = "" if one.remote is None else f" {'<-' if one.role == 'server' else '->'} {one.remote}"
-            found.append(f"     fd {one.fd:<4} {one.transport:<5} {one.local}{arrow}  {one.state or ''}".rstrip())
+            carries = self.watched.text_of(one.fd) if self.watched else ""
+            found.append(
+                f"     fd {one.fd:<4} {one.transport:<5} {one.local}{arrow}  {one.state or ''}  {carries}".rstrip()
+            )
         if len(self.connections) > SHOWN:
             found.append(f"     and {len(self.connections) - SHOWN} more: --json shows all")
+        found += self.watched.lines() if self.watched else []
         return found + [f"   missing   {text}" for text in self.missing]
 
     def _inner_pid(self) -> str:
@@ -83,7 +107,8 @@ def examine(pid: int) -> ProcessReport:
     argv = (_read(folder / "cmdline") or "").split("\0")[:-1]
     cgroup = next((line[3:] for line in (_read(folder / "cgroup") or "").splitlines() if line.startswith("0::")), None)
     descriptors = _descriptors(folder)
-    libraries = sorted({line.split()[-1] for line in (_read(folder / "maps") or "").splitlines() if TLS.search(line)})
+    mapped = {line.split()[-1] for line in (_read(folder / "maps") or "").splitlines() if "/" in line}
+    libraries = sorted(path for path in mapped if TLS.search(path))
     connections = _connections(folder, descriptors or {})
     return ProcessReport(
         pid=pid,
@@ -97,7 +122,21 @@ def examine(pid: int) -> ProcessReport:
         tls_libraries=libraries,
         connections=connections,
         missing=list(_missing(descriptors, connections, libraries)),
+        runtime=_runtime(folder, mapped),
     )
+
+
+def _runtime(folder: Path, mapped: set[str]) -> str | None:
+    """Return what runs the program's code, None if that is the processor itself or is not known."""
+    paths = {*mapped, _link(folder / "exe") or ""}
+    for name, pattern in RUNTIMES:
+        if any(pattern.search(path) for path in paths):
+            return name
+    with suppress(OSError, ValueError), open(folder / "exe", "rb") as file:
+        size = min(os.fstat(file.fileno()).st_size, GO_SEARCH_BYTES)
+        with mmap.mmap(file.fileno(), size, prot=mmap.PROT_READ) as program:
+            return "go" if program.find(GO) >= 0 else None
+    return None
 
 
 def similar(pid: int) -> str:

@@ -30,6 +30,7 @@ Int64s = npt.NDArray[np.int64]
 Bools = npt.NDArray[np.bool_]
 Rows = npt.NDArray[np.void]
 
+_MOST: Final = np.iinfo(np.int64).max  # no socket moves more: beyond it the kernel side was wrong
 UNIX_COLUMNS: Final = ("local_path", "remote_path", "peer_pid")
 CLOSE: Final = 4  # of enum connection_event
 EVENTS: Final = {1: "open", 2: "accept", 3: "error", 4: "close", 7: "snapshot"}  # enum connection_event
@@ -103,7 +104,7 @@ def connection_rows(
     for name in ("first_read_ns", "first_write_ns", "last_read_start_ns"):
         values[name] = _nullable(records[name], counted & (records[name] != 0))
     for name in ("send_calls", "receive_calls", "bytes_sent", "bytes_received", "retransmits"):
-        values[name] = _nullable(records[name], counted)
+        values[name] = _nullable(records[name], counted & (records[name] <= _MOST))
     values |= _unix(records, events.event == CLOSE, unix_ends)
     translations.forget(records[events.event == 4])
     values |= _protocols(events, protocols_of, (4, 7) if is_end else (4,))

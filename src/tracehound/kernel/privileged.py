@@ -38,7 +38,7 @@ ORDER: Final = struct.Struct("<QQII")  # struct capture_order: skip_until[2], ca
 EPOCHS: Final = 1024
 FILTER: Final = struct.Struct("<III16s")  # struct filter_key: kind, is_only, number, comm
 FILTER_KINDS: Final = {"uid": 0, "pid": 1, "comm": 2, "port": 3}  # enum filter_kind
-TABLES: Final = {"traced": 4, "orders": 8}  # hash maps that can fill up: size of a key
+TABLES: Final = {"traced": 4, "counted": 8, "orders": 8}  # hash maps that can fill up: size of a key
 INITIAL_PID_NAMESPACE: Final = 0xEFFFFFFC  # PROC_PID_INIT_INO
 KERNEL_BTF: Final = "/sys/kernel/btf/vmlinux"
 LOCKDOWN: Final = Path("/sys/kernel/security/lockdown")
@@ -299,15 +299,8 @@ class Privileged:
         return [int.from_bytes(key, "little") for key in self._keys("traced", 4)]
 
     def _keys(self, name: str, size: int) -> Iterator[bytes]:
-        if name not in self.maps:
-            return
-        fd, key = self.maps[name], ffi.new("char[]", size)
-        following = lib.bpf_map_get_next_key(fd, ffi.NULL, key)
-        for _ in range(max_entries(fd)):  # a key that goes meanwhile makes the walk begin again
-            if following:
-                return
-            yield bytes(ffi.buffer(key))
-            following = lib.bpf_map_get_next_key(fd, key, key)
+        if name in self.maps:
+            yield from map_keys(self.maps[name], size)
 
     def occupancy(self) -> dict[str, tuple[int, int]]:
         """Return how many entries each table has that can fill up, and how many it has room for."""
@@ -426,6 +419,17 @@ def own_pid(btf_path: str | None = None) -> int:
 def filter_mask(filters: Iterable[tuple[str, bool, int | str]], is_only: bool) -> int:
     """Return the bits of the kinds that have a filter of that sense."""
     return sum({1 << FILTER_KINDS[kind] for kind, sense, _ in filters if sense == is_only})
+
+
+def map_keys(map_fd: int, size: int) -> Iterator[bytes]:
+    """Yield the keys of a hash map, of `size` bytes."""
+    key = ffi.new("char[]", size)
+    following = lib.bpf_map_get_next_key(map_fd, ffi.NULL, key)
+    for _ in range(max_entries(map_fd)):  # a key that goes meanwhile makes the walk begin again
+        if following:
+            return
+        yield bytes(ffi.buffer(key))
+        following = lib.bpf_map_get_next_key(map_fd, key, key)
 
 
 def max_entries(map_fd: int) -> int:

@@ -73,3 +73,14 @@ int bpf_open_iterator(const struct bpf_program *program)
 	bpf_link__destroy(link); /* the open iterator keeps what it needs */
 	return fd;
 }
+
+int bpf_map_name(int fd, char *name)
+{
+	struct bpf_map_info info = {0};
+	uint32_t size = sizeof(info);
+
+	if (bpf_obj_get_info_by_fd(fd, &info, &size))
+		return -errno;
+	memcpy(name, info.name, sizeof(info.name));
+	return 0;
+}

@@ -34,7 +34,10 @@ int bpf_map_update_elem(int fd, const void *key, const void *value, uint64_t fla
 int bpf_map_lookup_elem(int fd, const void *key, void *value);
 int bpf_map_delete_elem(int fd, const void *key);
 int bpf_map_get_next_key(int fd, const void *key, void *next);
+int bpf_map_get_fd_by_id(uint32_t id);
 int libbpf_num_possible_cpus(void);
+/* Name of a map, `name` has 16 bytes; 0 or -errno. */
+int bpf_map_name(int fd, char *name);
 /* Runs a program of type `syscall` in this thread; `context` is read and written. 0 or -errno. */
 int bpf_run_here(int program_fd, void *context, uint32_t size);
 /* Opens what an iterator program lists; a descriptor or -errno. */
