@@ -1,6 +1,7 @@
 """What settings come to: parts of the memory, features."""
 
-from tracehound.agent import Line, features_of
+from tracehound.account import features_of
+from tracehound.agent import Line
 from tracehound.config import MIB, Settings
 
 

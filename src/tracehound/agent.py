@@ -13,15 +13,14 @@ from dataclasses import replace
 from queue import SimpleQueue
 from typing import TYPE_CHECKING, Final
 
+from tracehound.account import features_of, probe_rows, ring_notes
 from tracehound.batch import MERGE_LAG_NS, Batch, Merge, split
 from tracehound.btf import Layout, wire_layout
 from tracehound.config import BY_ROW, IN_KERNEL, MIB, Filter, Settings
 from tracehound.errors import KernelError
 from tracehound.housekeeping import Housekeeping
-from tracehound.kernel.bpf_object import ProgramRuns
-from tracehound.kernel.netfilter import has_nat
 from tracehound.kernel.privileged import TRACE_NONE, CaptureOrderWords, LoadSettings, Privileged
-from tracehound.kernel.probes import DEFAULT_FEATURES, FEATURES, ProgramStatus, check_features
+from tracehound.kernel.probes import DEFAULT_FEATURES, FEATURES
 from tracehound.kernel.ring import Drain
 from tracehound.procfs import FactWriter, add_clock, boot_id
 from tracehound.protocols import load_protocols
@@ -148,6 +147,7 @@ class Trace:
         self._is_in_initial_namespace = True  # of pids: else the kernel's pids are not those of our /proc
         self.still_running: list[int] = []
         self.notes: list[str] = []  # what the user should be told of the start
+        self.fill_notes: list[str] = []  # and at the end, of the rings
         self.failure: BaseException | None = None
         self._line: Line | None = None
         self._kernel: Privileged | None = None
@@ -396,6 +396,7 @@ class Trace:
         self._kernel.detach()
         self._kernel.end_counted()
         self._drain.stop()
+        self.fill_notes = ring_notes(self._drain.counters(), self.settings)
         self._take()
         self._housekeeping()
         self._housekeeper.add_ring_ends()
@@ -417,29 +418,6 @@ def filtered(rows: "pa.RecordBatch", filters: Sequence[Filter]) -> "pa.RecordBat
     return rows
 
 
-def probe_rows(statuses: Sequence[ProgramStatus], runs: Mapping[str, ProgramRuns] | None = None) -> "pa.RecordBatch":
-    """Return the rows of `probes`: which programs are attached, if not why and what is lost; with `runs` their counts.
-
-    The kernel counts runs and their time only with kernel.bpf_stats_enabled: else they are null.
-    """
-    from tracehound.tables import TABLES, build
-
-    found = [(runs or {}).get(status.program.name) for status in statuses]
-    counted = [run if run is not None and run.hits else None for run in found]
-    values = {
-        "time_ns": [time.monotonic_ns()] * len(statuses),
-        "program": [status.program.name for status in statuses],
-        "point": [status.program.point for status in statuses],
-        "attached": [status.attached for status in statuses],
-        "reason": [status.reason for status in statuses],
-        "lost_by_it": [None if status.attached else status.program.lost_by_it for status in statuses],
-        "hits": [run and run.hits for run in counted],
-        "misses": [run and run.misses for run in found],
-        "run_time_ns": [run and run.run_time_ns for run in counted],
-    }
-    return build(TABLES["probes"], len(statuses), values)
-
-
 def public_target(target: Target, redact: bool) -> Target:
     """Return the target as it may be kept and shown: without the secrets in a command's arguments."""
     from tracehound.enrich import clean_arguments
@@ -447,18 +425,6 @@ def public_target(target: Target, redact: bool) -> Target:
     if redact and isinstance(target, Command):
         return replace(target, argv=tuple(clean_arguments(target.argv)))
     return target
-
-
-def features_of(settings: Settings, wanted: frozenset[str] = DEFAULT_FEATURES) -> frozenset[str]:
-    """Return which of the wanted features, and of those that the settings add, are on at the start.
-
-    Raises UsageError for a name in `off` that is no feature.
-    """
-    off = check_features(settings.off)
-    added = {"files"} if settings.files else set[str]()
-    if settings.nat or (settings.nat is None and "nat" not in off and has_nat()):
-        added.add("nat")
-    return (wanted | added) - off
 
 
 def recording_source(target: Target, redact: bool = True, switches: Mapping[str, bool] | None = None) -> "Source":

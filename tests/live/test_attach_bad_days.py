@@ -223,3 +223,29 @@ def test_no_rights(run_cli: RunCli) -> None:
     as_nobody = ["setpriv", "--reuid=65534", "--clear-groups", "--regid=65534", "--inh-caps=-all"]
     result = run_cli("attach", "--pid", os.getpid(), prefix=[*as_nobody, "--bounding-set=-all", *TRACEHOUND])
     said(result, 2, "CAP_BPF", "CAP_PERFMON", lines=2)
+
+
+FULL_AT_ONCE = """
+import sys
+from tracehound import account, cli
+account.NOTED_FROM = 0
+sys.exit(cli.main())
+"""
+
+
+def fills(text: str) -> list[str]:
+    """Return the options that lines about full rings name."""
+    return re.findall(r"^ the \w+ ring was up to \d+ % full of \d+ MiB: --([\w-]+) makes", text, re.MULTILINE)
+
+
+def test_the_fill_of_the_rings_is_in_the_summary(run_cli: RunCli, start_cli: StartCli, tmp_path: Path) -> None:
+    """Here of any fill: how full they get depends on the load."""
+    prefix = [sys.executable, "-c", FULL_AT_ONCE]
+    assert "lifecycle-ring-mib" in fills(run_cli("run", "--no-record", "--", "/bin/true", prefix=prefix).err)
+    with serving() as process:
+        running = start_cli("attach", "--pid", process.pid, "--record", tmp_path / "record", prefix=prefix)
+        wait_for_rows(tmp_path / "record")
+        ask(process, 20)
+        assert line_of(process.stdout) == "done\n"
+        process.kill()
+        assert "ring-mib" in fills(running.finish(30).err)

@@ -52,23 +52,31 @@ def send(connection: socket.socket, data: bytes, way: int) -> None:
         assert connection.sendmsg([data[:5], data[5:20], data[20:]]) == len(data)
 
 
+def exchange(connection: socket.socket, first: int) -> list[tuple[str, int, int, int]]:
+    """Make REQUESTS requests on a connection; return path, status and both sizes of each."""
+    told = []
+    for number in range(first, first + REQUESTS):
+        status, size = (404 if number % 5 == 0 else 200), SIZES[number % len(SIZES)]
+        path = f"/{status}/{size}/{number}"
+        request = f"GET {path} HTTP/1.1\r\nHost: test\r\n\r\n".encode()
+        send(connection, request, number)
+        expected = len(answer(path))
+        receive(connection, expected)
+        told.append((path, status, len(request), expected))
+    return told
+
+
 def ask(port: int, first: int) -> dict[str, object]:
     """Make the requests of one connection; return them with its bytes."""
-    sent = received = 0
-    told = []
     with socket.create_connection(("127.0.0.1", port), 60) as connection:
-        local_port = connection.getsockname()[1]
         connection.setblocking(True)
-        for number in range(first, first + REQUESTS):
-            status, size = (404 if number % 5 == 0 else 200), SIZES[number % len(SIZES)]
-            path = f"/{status}/{size}/{number}"
-            request = f"GET {path} HTTP/1.1\r\nHost: test\r\n\r\n".encode()
-            send(connection, request, number)
-            expected = len(answer(path))
-            receive(connection, expected)
-            sent, received = sent + len(request), received + expected
-            told.append([path, status, len(request), expected])
-    return {"port": local_port, "sent": sent, "received": received, "requests": told}
+        return account(connection, exchange(connection, first))
+
+
+def account(connection: socket.socket, told: list[tuple[str, int, int, int]]) -> dict[str, object]:
+    """Return what was done on a connection from its beginning."""
+    sent, received = sum(request[2] for request in told), sum(request[3] for request in told)
+    return {"port": connection.getsockname()[1], "sent": sent, "received": received, "requests": told}
 
 
 def main() -> None:

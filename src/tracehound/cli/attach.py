@@ -90,7 +90,11 @@ def run(options: argparse.Namespace) -> int:
         status.erase()
         if ended:
             print(f"tracehound: {describe(target)} has ended", file=sys.stderr)
-    show(options.format, summary, Ending(describe(target), elapsed_ns, "", trace.events, kept, failure=failure))
+    show(
+        options.format,
+        summary,
+        Ending(describe(target), elapsed_ns, "", trace.events, kept, tuple(trace.fill_notes), failure),
+    )
     if failure:
         return FAILED
     return SOMETHING_LOST if options.strict and any(summary.losses.values()) else 0

@@ -82,6 +82,7 @@ def _follow(trace: "Trace", sinks: list["Sink"], kept: str | None, is_debug: boo
     elapsed_ns = time.monotonic_ns() - trace.started_ns
     failure = stop(trace, sinks, is_debug)
     shown, notes = describe(public_target(trace.target, trace.settings.redact)), _still_running(trace.still_running)
+    notes += tuple(trace.fill_notes)
     return code, Ending(shown, elapsed_ns, _outcome(code), trace.events, kept, notes, failure)
 
 

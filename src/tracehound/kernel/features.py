@@ -10,7 +10,8 @@ from typing import Final, Literal
 
 from tracehound.errors import KernelError
 from tracehound.kernel.bpf_object import effective_capabilities
-from tracehound.kernel.privileged import KERNEL_BTF, LoadSettings, Privileged
+from tracehound.kernel.preconditions import KERNEL_BTF
+from tracehound.kernel.privileged import LoadSettings, Privileged
 from tracehound.kernel.probes import FEATURES, PROGRAMS, ProgramStatus
 
 LOCKDOWN = Path("/sys/kernel/security/lockdown")

@@ -14,7 +14,8 @@ from pathlib import Path
 from typing import Final
 
 from tracehound.btf import wire_layout
-from tracehound.kernel.privileged import TABLES, map_keys, max_entries
+from tracehound.kernel.maps import map_keys, max_entries
+from tracehound.kernel.privileged import TABLES
 from tracehound.native import ffi, lib
 
 OURS: Final = frozenset({"traced", "losses", "ring_sequence"})  # maps of which every trace has all

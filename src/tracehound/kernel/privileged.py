@@ -10,13 +10,20 @@ import threading
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Final, NamedTuple
 
 from tracehound.btf import wire_layout
 from tracehound.errors import AttachError, KernelError, LoadError, NotSupported
 from tracehound.kernel.bpf_object import BpfObject, ObjectOptions, ProgramRuns
 from tracehound.kernel.iterators import find_listeners, in_network_namespace
+from tracehound.kernel.maps import map_keys, max_entries
+from tracehound.kernel.preconditions import (
+    check_btf,
+    check_lockdown,
+    is_in_initial_pid_namespace,
+    own_pid,
+    run_mark,
+)
 from tracehound.kernel.probes import (
     DEFAULT_FEATURES,
     FEATURES,
@@ -39,9 +46,6 @@ EPOCHS: Final = 1024
 FILTER: Final = struct.Struct("<III16s")  # struct filter_key: kind, is_only, number, comm
 FILTER_KINDS: Final = {"uid": 0, "pid": 1, "comm": 2, "port": 3}  # enum filter_kind
 TABLES: Final = {"traced": 4, "counted": 8, "orders": 8}  # hash maps that can fill up: size of a key
-INITIAL_PID_NAMESPACE: Final = 0xEFFFFFFC  # PROC_PID_INIT_INO
-KERNEL_BTF: Final = "/sys/kernel/btf/vmlinux"
-LOCKDOWN: Final = Path("/sys/kernel/security/lockdown")
 
 
 class LoadSettings(NamedTuple):
@@ -385,75 +389,6 @@ class Privileged:
         self.close()
 
 
-def is_in_initial_pid_namespace() -> bool:
-    """Tell whether the pids that we know are those of the kernel."""
-    return os.stat("/proc/self/ns/pid").st_ino == INITIAL_PID_NAMESPACE
-
-
-def run_mark(program_fd: int, mode: int) -> int:
-    """Run `on_mark` for this process; return its pid in the initial pid namespace. Raises KernelError."""
-    mark = ffi.new("uint32_t[2]", [mode, 0])
-    status = lib.bpf_run_here(program_fd, mark, 8)
-    if status:
-        raise KernelError(f"cannot mark this process for tracing: {os.strerror(-status)}", -status)
-    return int(mark[1])
-
-
-def own_pid(btf_path: str | None = None) -> int:
-    """Return the pid of this process in the initial pid namespace, so that it never traces itself.
-
-    In another namespace only the kernel can tell, asked by a program of its own: what is loaded for the trace has the
-    pid as a constant. Raises LoadError, NotSupported.
-    """
-    if is_in_initial_pid_namespace():
-        return os.getpid()
-    with BpfObject("process", ObjectOptions(btf_path=btf_path)) as process:
-        if "on_mark" not in process.programs():
-            raise NotSupported(
-                "a cgroup or the host cannot be traced from within a pid namespace on this kernel, which is older than "
-                "5.14; run tracehound outside of the container"
-            )
-        return run_mark(process.program_fd("on_mark"), TRACE_NONE)
-
-
 def filter_mask(filters: Iterable[tuple[str, bool, int | str]], is_only: bool) -> int:
     """Return the bits of the kinds that have a filter of that sense."""
     return sum({1 << FILTER_KINDS[kind] for kind, sense, _ in filters if sense == is_only})
-
-
-def map_keys(map_fd: int, size: int) -> Iterator[bytes]:
-    """Yield the keys of a hash map, of `size` bytes."""
-    key = ffi.new("char[]", size)
-    following = lib.bpf_map_get_next_key(map_fd, ffi.NULL, key)
-    for _ in range(max_entries(map_fd)):  # a key that goes meanwhile makes the walk begin again
-        if following:
-            return
-        yield bytes(ffi.buffer(key))
-        following = lib.bpf_map_get_next_key(map_fd, key, key)
-
-
-def max_entries(map_fd: int) -> int:
-    """Return how many entries a map has room for; source: its fdinfo."""
-    text = Path(f"/proc/self/fdinfo/{map_fd}").read_text()
-    return int(next(line.split(":")[1] for line in text.splitlines() if line.startswith("max_entries:")))
-
-
-def check_btf(path: str | None) -> None:
-    """Raise NotSupported, naming what would mend it, if there is no kernel BTF at `path` or on this kernel."""
-    wanted = path or KERNEL_BTF
-    if not os.access(wanted, os.R_OK):
-        hint = "name another file" if path else "boot a kernel built with CONFIG_DEBUG_INFO_BTF=y, or name a BTF file"
-        raise NotSupported(f"cannot load BPF programs: no kernel BTF at {wanted}; {hint} with --btf FILE")
-
-
-def check_lockdown() -> None:
-    """Raise NotSupported if this kernel's lockdown keeps BPF from reading the kernel's memory."""
-    try:
-        is_secret = "[confidentiality]" in LOCKDOWN.read_text()
-    except OSError:
-        return
-    if is_secret:
-        raise NotSupported(
-            "cannot load BPF programs: the kernel is in lockdown (confidentiality) and lets nobody read its memory; "
-            "boot with lockdown=integrity or without lockdown"
-        )
