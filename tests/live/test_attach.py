@@ -343,6 +343,11 @@ def test_attach_to_nginx_under_load_misses_no_request(tmp_path: Path) -> None:
 
     told, numbers, stop = list[tuple[str, int, int]](), count(), threading.Event()
     with nginx(tmp_path) as (pid, port), ThreadPoolExecutor(4) as threads:
+        kept = [socket.create_connection(("127.0.0.1", port), 20) for _ in range(STAYING)]
+        for each in kept:
+            each.sendall(b"GET /kept HTTP/1.1\r\nHost: x\r\n\r\n")
+            assert each.recv(4096).startswith(b"HTTP/1.1 404")
+        before_ports = Counter(each.getsockname()[1] for each in kept)
         running = [threads.submit(load, numbers, told, stop) for _ in range(4)]
         try:
             wait_for(lambda: len(told) > 100, 30, "the load")
@@ -350,8 +355,10 @@ def test_attach_to_nginx_under_load_misses_no_request(tmp_path: Path) -> None:
                 attached_ns, before = time.monotonic_ns(), len(told)
                 wait_for(lambda: len(told) > before + SHORT, 60, "the load")
                 stop.set()
-                for each in running:
-                    each.result(20)
+                for future in running:
+                    future.result(20)
+                for each in kept:
+                    each.close()
                 time.sleep(0.3)
         finally:
             stop.set()
@@ -366,6 +373,9 @@ def test_attach_to_nginx_under_load_misses_no_request(tmp_path: Path) -> None:
     accepted = Counter(row["remote_port"] for row in rows(trace.connections) if row["event"] == "accept")
     closed = Counter(row["remote_port"] for row in rows(trace.connections) if row["event"] == "close")
     assert not Counter(after.values()) - accepted and not Counter(after.values()) - closed
+    marked = Counter(row["remote_port"] for row in rows(trace.connections) if row["event"] == "snapshot")
+    assert not before_ports - marked and not before_ports - closed, "what was there before is told, and marked"
+    assert all(row["preexisting"] for row in rows(trace.connections) if row["remote_port"] in before_ports)
 
 
 @contextmanager
