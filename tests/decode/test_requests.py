@@ -358,6 +358,16 @@ def test_exchange_over_a_unix_socket_is_the_same_at_both_ends(client_known: bool
     assert served["exchange"] == (asked["exchange"] if client_known else None)
 
 
+def test_a_role_that_there_is_not_is_none_on_a_unix_socket() -> None:
+    recorder = Recorder()
+    recorder.add("unix", cookie=11, peer_cookie=12)
+    socket = Socket(recorder, 11, 7, attempt=0, local=(b"", 0), remote=(b"", 0), base=(0, 0), verdict=HTTP1)
+    socket.lifecycle("OPEN", family=1)
+    socket.send(get("/0"))
+    socket.receive(reply(200))
+    assert decode(recorder).brief("role", "exchange", "resource") == [(None, None, "/0")]
+
+
 def test_times_are_those_of_the_calls_with_the_bytes() -> None:
     recorder = Recorder(time_ns=0)
     socket = client(recorder)

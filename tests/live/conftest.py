@@ -99,7 +99,7 @@ def existing() -> BpfObjects:
     return BpfObjects(**found)
 
 
-def leftovers(of: BpfObjects, timeout_s: float = 5.0) -> BpfObjects:
+def leftovers(of: BpfObjects, timeout_s: float = 20.0) -> BpfObjects:
     """Return which of these objects still exist; the kernel frees them a little after the last descriptor is closed."""
     deadline = time.monotonic() + timeout_s
     while any(left := of.common(existing())) and time.monotonic() < deadline:

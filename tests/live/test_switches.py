@@ -21,6 +21,7 @@ from tracehound.kernel.probes import DEFAULT_FEATURES, FEATURES, PROGRAMS, RUN_O
 ROUNDS = 100
 ALL_ON: dict[str, Any] = {"files": True, "nat": True}
 RINGBUF = "27"  # of enum bpf_map_type
+PORT_REST_NS = 900_000_000  # the kernel gives a port again after a second at the earliest (tcp_tw_reuse)
 SEEN = ("processes", "tcp", "requests")  # the features whose rows the target's account is held against
 
 
@@ -104,7 +105,7 @@ class Seen:
         self.roles = roles
         self.processes = [(row["pid"], row["event"], row["exit_code"]) for row in rows(trace.processes)]
         self.tcp = [
-            (row["role"], row["event"], row["local_port"], row["remote_port"])
+            (row["role"], row["event"], row["local_port"], row["remote_port"], row["time_ns"])
             for row in rows(trace.connections)
             if row["event"] != "snapshot"
         ]
@@ -118,7 +119,8 @@ class Seen:
             found = [row[1:] for row in self.processes if row[0] == each.child]
             return found == [("start", None), ("exec", None), ("exit", 7)]
         if feature == "tcp":
-            ends = [row[:2] for row in self.tcp if each.port in row[2:]]
+            until_ns = each.after_ns + PORT_REST_NS
+            ends = [row[:2] for row in self.tcp if each.port in row[2:4] and each.before_ns < row[4] < until_ns]
             both = [("client", "open"), ("server", "accept"), ("client", "close"), ("server", "close")]
             wanted_ends = [end for end in both if end[0] in self.roles]
             return Counter(end for end in ends if end[0] in self.roles) == Counter(wanted_ends)

@@ -25,7 +25,6 @@ from tracehound.protocols._protocol import PREPARED_UNKNOWN, PUSH, TRUNCATED, Pr
 from tracehound.tables import build, requests_columns
 
 ROLE_CLIENT: Final = 1  # of enum connection_role
-ROLE_SERVER: Final = 2
 TRACEPARENT: Final = re.compile(rb"([0-9a-f]{2})-([0-9a-f]{32})-([0-9a-f]{16})-([0-9a-f]{2})(-.*)?")
 
 Facts = tuple[int, str | None, str | None, bool, str | None, int | None, str | None, int | None, bytes | None]
@@ -165,15 +164,15 @@ def connection_facts(connection: Connection) -> Facts:
 
 def exchange_prefix(ends: Endpoints, role: int) -> bytes | None:
     """Return the first half of `exchange`, the same at both ends; None if the role or the bases are not known."""
+    if role not in ROLES:
+        return None
     if ends.unix_cookies is not None:
-        cookie = ends.unix_cookies[role - ROLE_CLIENT] if role else 0
+        cookie = ends.unix_cookies[role - ROLE_CLIENT]
         return blake2b(cookie.to_bytes(8, "big"), digest_size=8, person=b"unix").digest() if cookie else None
     if role == ROLE_CLIENT:
         client, server, base = ends.local, ends.remote, ends.base_sent
-    elif role == ROLE_SERVER:
-        client, server, base = ends.remote, ends.local, ends.base_received
     else:
-        return None
+        client, server, base = ends.remote, ends.local, ends.base_received
     if not ends.base_sent and not ends.base_received:
         return None
     return blake2b(client + server + base.to_bytes(4, "big"), digest_size=8).digest()

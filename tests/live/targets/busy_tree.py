@@ -10,6 +10,7 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 import time
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
@@ -41,10 +42,16 @@ def ask(client: http.client.HTTPConnection, path: str) -> None:
 def main() -> None:
     signal.alarm(int(SECONDS) + 20)
     server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    server.daemon_threads = False  # server_close() waits for them
     child = os.fork()
     if child == 0:
         signal.alarm(int(SECONDS) + 20)
-        server.serve_forever()
+        signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM})
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        signal.sigwait({signal.SIGTERM})
+        server.shutdown()
+        server.server_close()
+        os._exit(0)
     server.server_close()
     end = time.monotonic() + SECONDS
     stop = Path(f"{LOG}.stop")
@@ -66,9 +73,11 @@ def main() -> None:
                 number += 1
                 time.sleep(0.002)
         kept.close()
-    finally:
+    except BaseException:
         os.kill(child, signal.SIGKILL)
-        os.waitpid(child, 0)
+        raise
+    os.kill(child, signal.SIGTERM)  # it ends when its sockets are closed
+    os.waitpid(child, 0)
 
 
 if __name__ == "__main__":

@@ -20,6 +20,8 @@ from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
+import fresh_port  # type: ignore[import-not-found]  # beside this file
+
 REUSED, THREADS = 1000, 4
 ANSWER = "HTTP/1.1 200 OK\r\nContent-Length: 4\r\n\r\nbody"
 SHELL = f"read -r a; read -r b; read -r c; printf '{ANSWER}'".replace("\r", "\\r").replace("\n", "\\n")
@@ -59,7 +61,7 @@ def serve() -> None:
 
 
 def connect(case: str, address: tuple[str, int] = ADDRESS) -> tuple[socket.socket, Connection]:
-    client = socket.create_connection(address, 20)
+    client = fresh_port.connect(address)
     client.settimeout(None)
     connection = Connection(case, client.getsockname()[1])
     told.append(connection)

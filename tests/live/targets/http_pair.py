@@ -17,6 +17,8 @@ import tempfile
 import time
 from collections.abc import Iterator
 
+import fresh_port  # type: ignore[import-not-found]  # beside this file
+
 Step = list[object]
 Marks = dict[str, int]
 
@@ -131,7 +133,7 @@ def main() -> None:
     os.close(writable)
     client_marks, client_ports = {}, {}
     for name, steps, _ in scenarios:
-        with socket.create_connection(("127.0.0.1", port), 20) as connection:
+        with fresh_port.connect(("127.0.0.1", port)) as connection:
             client_ports[name] = connection.getsockname()[1]
             client_marks[name] = play(connection, steps)
     with os.fdopen(readable) as pipe:

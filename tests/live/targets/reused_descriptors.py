@@ -13,6 +13,8 @@ import socket
 import sys
 from pathlib import Path
 
+import fresh_port  # type: ignore[import-not-found]  # beside this file
+
 CLOSE_RANGE = 436
 SLOTS = 12
 LIBC = ctypes.CDLL(None, use_errno=True)
@@ -39,7 +41,7 @@ def release(first: int, last: int | None = None) -> None:
 
 def connect() -> tuple[int, int]:
     """Return local port and descriptor of a new connection."""
-    connection = socket.create_connection(LISTENER.getsockname())
+    connection = fresh_port.connect(LISTENER.getsockname())
     port = connection.getsockname()[1]
     return port, connection.detach()
 
