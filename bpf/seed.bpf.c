@@ -416,8 +416,10 @@ int on_counted_file(struct bpf_iter__task_file *ctx)
 SEC("iter/unix")
 int on_unix(struct bpf_iter__unix *ctx)
 {
-	if (ctx->unix_sk)
-		bpf_get_socket_cookie(ctx->unix_sk);
+	struct unix_sock *socket = ctx->unix_sk; /* read once: 6.1 forgets that it was looked at */
+
+	if (socket)
+		bpf_get_socket_cookie(socket);
 	return 0;
 }
 
