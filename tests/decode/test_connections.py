@@ -346,3 +346,22 @@ def test_udp_socket_that_is_not_connected_has_no_remote_address() -> None:
     assert rows(decode(records, [50]), *names) == [
         (what, "udp", "server", "0.0.0.0", 53, None, None) for what in ("accept", "close")
     ]
+
+
+def test_a_count_that_no_socket_can_have_is_null() -> None:
+    """The kernel side took a server for a client, whose SYN counts as a byte: position -1, which ended the trace."""
+    table = decode([event(5, SNAPSHOT, 7, bytes_sent=2**64 - 1, bytes_received=2**63 - 1)], [9])
+    assert rows(table, "event", "bytes_sent", "bytes_received") == [("snapshot", None, 2**63 - 1)]
+
+
+def test_a_listening_unix_socket_keeps_its_path_until_it_is_gone() -> None:
+    ends = {"family": 1, "local_port": 0, "remote_port": 0, "role": SERVER}
+    connections = decoder()
+    first = connections.decode(batch([unix(1, 7, local=b"/run/web\0"), event(2, LISTEN, 7, flags=1, **ends)], 5))
+    last = connections.decode(batch([event(8, UNLISTEN, 7, **ends)], 9))
+    found = [row for table in (first, last) for row in table["listens"].to_pylist()]
+    assert [(row["event"], row["family"], row["local_path"], row["preexisting"]) for row in found] == [
+        ("open", "unix", "/run/web", True),
+        ("close", "unix", "/run/web", False),
+    ]
+    assert not connections._unix_ends, "what is known of a socket goes with it"
