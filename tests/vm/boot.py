@@ -58,7 +58,7 @@ def find_virtiofsd() -> str | None:
     return next((path for path in VIRTIOFSD if Path(path).exists()), None)
 
 
-def run_in(kernel: Kernel, command: Sequence[str], arguments: str = "", timeout_s: float = 180) -> Result:
+def run_in(kernel: Kernel, command: Sequence[str], arguments: str = "", timeout_s: float = 420) -> Result:
     """Boot, run a command as root in the host's root folder, power off. `arguments`: more kernel command line.
 
     An emulator that says nothing at all, which happens, is started once more.

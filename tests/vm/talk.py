@@ -80,7 +80,7 @@ def account(connection: socket.socket, told: list[tuple[str, int, int, int]]) ->
 
 
 def main() -> None:
-    signal.alarm(150)
+    signal.alarm(300)
     for code in CHILDREN:
         script = f"kill -{code - 128} $$" if code > 128 else f"exit {code}"
         subprocess.run(["/bin/sh", "-c", script], check=False)
