@@ -9,6 +9,8 @@ import subprocess
 import threading
 import time
 from collections.abc import Mapping, Sequence
+from concurrent.futures import Future
+from contextlib import suppress
 from dataclasses import replace
 from queue import SimpleQueue
 from typing import TYPE_CHECKING, Final
@@ -89,14 +91,23 @@ class Line:
 
     def write(self, tables: dict[str, "pa.RecordBatch"]) -> None:
         """Enrich, redact, hand to every sink."""
+        tables = self._enriched(tables)
+        public = {name: rows for name, rows in tables.items() if not name.startswith("fact_") and rows.num_rows}
+        if public:
+            for sink in tuple(self.sinks):  # a loop over rows may end meanwhile
+                sink.write(public)
+
+    def _enriched(self, tables: dict[str, "pa.RecordBatch"]) -> dict[str, "pa.RecordBatch"]:
         for enricher in self.enrichers:
             tables = enricher.add(tables)
         if self._row_filters and "requests" in tables:
             tables = tables | {"requests": filtered(tables["requests"], self._row_filters)}
-        public = {name: rows for name, rows in tables.items() if not name.startswith("fact_") and rows.num_rows}
-        if public:
-            for sink in self.sinks:
-                sink.write(public)
+        return tables
+
+    def open_requests(self, time_ns: int) -> "pa.RecordBatch | None":
+        """Return the requests under way as rows of `requests` without an end, None if there are none."""
+        tables = self.decoder.open_requests(time_ns)
+        return self._enriched(tables)["requests"] if tables else None
 
     def count_losses(self, time_ns: int, counters: Mapping[tuple[str, str], int] | None = None) -> None:
         """Write rows for what was counted here, and in `counters` by (stage, counter), since the last time."""
@@ -109,7 +120,7 @@ class Line:
 
     def flush(self) -> None:
         """Make all rows written so far visible to readers; what a sink could not keep becomes rows of `losses`."""
-        for sink in self.sinks:
+        for sink in tuple(self.sinks):
             sink.flush()
             losses = sink.take_losses()
             if losses is not None:
@@ -154,6 +165,7 @@ class Trace:
         self._drain: Drain | None = None
         self._facts = FactWriter(self.layout)
         self._listed: SimpleQueue[bytes] = SimpleQueue()  # records of iterators, for the line's thread
+        self._asked: SimpleQueue[Future[pa.RecordBatch | None]] = SimpleQueue()  # who wants to see what is under way
         self._stopping = threading.Event()
         self._finished = threading.Event()  # not join(): a signal in it takes a thread for ended that still runs
         self._flushed = threading.Event()
@@ -219,6 +231,17 @@ class Trace:
         moment = time.monotonic_ns()
         self._listed.put(self._seeding.open_now())
         return moment
+
+    def open_requests(self) -> "pa.RecordBatch | None":
+        """Return the requests under way as rows of `requests` without an end, None if there are none."""
+        if self._line is None or self._finished.is_set():
+            return None
+        answer: Future[pa.RecordBatch | None] = Future()
+        self._asked.put(answer)
+        while not (self._finished.wait(0) or answer.done()):
+            with suppress(TimeoutError):
+                answer.exception(IDLE_S)
+        return answer.result(0) if answer.done() else None
 
     @property
     def switches(self) -> dict[str, bool]:
@@ -380,6 +403,8 @@ class Trace:
         ended = self._line.decoder.take_ended()
         if ended:
             self._kernel.forget_orders(ended)
+        while not self._asked.empty():
+            self._asked.get().set_result(self._line.open_requests(time.monotonic_ns()))
 
     def _housekeeping(self) -> None:
         assert self._housekeeper is not None and self._line is not None

@@ -7,7 +7,7 @@ Left out: everything that makes the rows (`agent`).
 import shutil
 import tempfile
 import weakref
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
@@ -16,7 +16,7 @@ from tracehound.agent import Trace, recording_source
 from tracehound.config import Settings
 from tracehound.errors import UsageError
 from tracehound.recording import Recording, new_state_recording
-from tracehound.sinks import Sink, kind
+from tracehound.sinks import FollowSink, Row, Sink, kind
 from tracehound.tables import TABLES
 from tracehound.target import Cgroup, Command, Container, Host, Processes, Target
 
@@ -25,8 +25,12 @@ if TYPE_CHECKING:
     import polars
     import pyarrow as pa
 
+    from tracehound.sinks.console import Summary
+
 
 SNAPSHOT_S: Final = 5.0  # how long rows that were asked for may take
+SUMMARY_TABLES: Final = ("processes", "requests", "connections", "files", "losses", "probes")
+FOLLOW_S: Final = 0.2  # how often a loop looks whether what is traced has ended
 
 
 class TableView:
@@ -56,6 +60,12 @@ class TableView:
     def __repr__(self) -> str:
         return f"<{self.name}: {len(self)} rows>"
 
+    def _repr_html_(self) -> str:
+        """Show the first rows in a notebook."""
+        from tracehound.sinks._html import rows_html
+
+        return rows_html(self.to_arrow(), self.name)
+
 
 class LiveTrace:
     """A running trace: made by `tracehound.trace`, a context manager.
@@ -68,7 +78,8 @@ class LiveTrace:
         self.exit_code: int | None = None
         self._trace = Trace(target, settings)
         self._record = record
-        self._sink: Sink | None = None
+        self._source = recording_source(self._trace.target, settings.redact)
+        self._sinks: list[Sink] = []  # that of the recording, and one for each loop
         self._recording: Recording | None = None
 
     def start(self) -> "LiveTrace":
@@ -79,8 +90,7 @@ class LiveTrace:
         try:
             self._trace.load()
             self._open()
-            assert self._sink is not None
-            self._trace.start([self._sink])
+            self._trace.start(self._sinks)
         except BaseException:
             self.stop()
             raise
@@ -88,6 +98,7 @@ class LiveTrace:
 
     def _open(self) -> None:
         source = recording_source(self._trace.target, self._trace.settings.redact, self._trace.switches)
+        self._source = source
         if self._record == "last":
             folder, owner, cap_bytes = new_state_recording()
             source = replace(source, owner=owner, cap_bytes=cap_bytes)
@@ -97,7 +108,7 @@ class LiveTrace:
             folder = Path(temporary) / "recording"
         else:
             folder = Path(self._record)
-        self._sink = kind("parquet").open(str(folder), source)
+        self._sinks.insert(0, kind("parquet").open(str(folder), source))
         self._recording = Recording(folder)
 
     @property
@@ -136,8 +147,8 @@ class LiveTrace:
         try:
             self._trace.stop()
         finally:
-            if self._sink is not None:
-                self._sink.close()
+            for sink in self._sinks:
+                sink.close()
 
     def open_connections(self, role: str | None = None) -> "pa.Table":
         """Return the connections that are open now, as rows of `connections`, those of one role if it is given.
@@ -164,9 +175,63 @@ class LiveTrace:
         """Detach the programs of a feature while the trace runs, if it is on; raises UsageError for no feature."""
         self._trace.disable(feature)
 
+    def open_requests(self) -> "pa.Table":
+        """Return the requests that wait for an answer, or for its end, as rows of `requests` whose `end_ns` is null.
+
+        Empty when there are none, and before the start or after the end of the trace.
+        """
+        import pyarrow as pa
+
+        rows = self._trace.open_requests()
+        schema = self._source.schemas["requests"]
+        return pa.Table.from_batches([] if rows is None else [rows.select(schema.names)], schema)
+
+    def follow(self, table: str | None = None, **equal: object) -> Iterator[Row]:
+        """Return an iterator over the rows from now on, each a dictionary with its table's name under `table`.
+
+        `table`: only of that one; `equal`: only rows with these values, such as `protocol="http1"`. Rows come in the
+        order of time within what is decoded at once (about 40 times a second). It ends with what is traced: with the
+        command, with the last process, or by `stop()` from another thread. A trace that was not started is started, and
+        stopped when the loop is left. A loop that is slower than the rows loses some: `losses`, `follow_full`.
+        Raises UsageError for a table or column that there is not, and as `start()`.
+        """
+        follower = FollowSink(self._source.schemas, table, equal)
+        self._sinks.append(follower)
+        is_ours = self._recording is None
+        if is_ours:
+            self.start()
+        return self._follow(follower, is_ours)
+
+    def _follow(self, follower: FollowSink, is_ours: bool) -> Iterator[Row]:
+        try:
+            while not follower.is_closed:
+                yield from follower.take(FOLLOW_S)
+                if self.has_ended:
+                    self._end_follow(is_ours)
+                    break
+            yield from follower.take(0)
+        finally:
+            if follower in self._sinks:
+                self._sinks.remove(follower)
+            if is_ours:
+                self.stop()
+
+    def _end_follow(self, is_ours: bool) -> None:
+        """Have all rows of what has ended written."""
+        if is_ours:
+            self.stop()
+        else:
+            self._trace.wait_flushed(SNAPSHOT_S)
+
     def sql(self, query: str) -> "pa.Table":
         """Run one SELECT over the tables by name; sees every row older than a second. Raises QueryError."""
         return self.recording.sql(query)
+
+    def _repr_html_(self) -> str:
+        """Show the summary of the rows so far in a notebook."""
+        from tracehound.sinks._html import summary_html
+
+        return summary_html(summary_of(self.recording))
 
     def __getattr__(self, name: str) -> TableView:
         if name in TABLES:
@@ -178,6 +243,18 @@ class LiveTrace:
 
     def __exit__(self, *_: object) -> None:
         self.stop()
+
+
+def summary_of(recording: Recording) -> "Summary":
+    """Return the summary of the rows that a recording has now."""
+    from tracehound.sinks.console import Summary
+
+    summary = Summary()
+    for name in SUMMARY_TABLES:
+        for batch in recording.table(name).to_batches():
+            summary.write({name: batch})
+    summary.close()
+    return summary
 
 
 def trace(

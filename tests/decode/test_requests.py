@@ -698,3 +698,24 @@ def test_what_cannot_be_a_cookie_is_left_out(cookie: int) -> None:
         socket.receive(reply(200))
         socket.close()
     assert decode(recorder).brief("resource") == [("/12",)]
+
+
+def test_requests_under_way_are_told_and_go_on() -> None:
+    recorder = Recorder(time_ns=0)
+    one, other = client(recorder), Socket(recorder, 12, CLIENT, verdict=HTTP1).open()
+    one.send(get("/0"), time_ns=100)
+    one.receive(reply(200), time_ns=150)
+    one.send(get("/1"), time_ns=200)
+    other.send(get("/2"), time_ns=300)
+    other.receive(head(200, "Content-Length: 50") + b"x", time_ns=400)
+    requests = Requests(LAYOUT, load_protocols(), DecodeSettings(), detect)
+    done = [requests.decode(batch).requests for batch in recorder.batches()]
+    for _ in range(2):
+        rows = requests.open_requests(1000)
+        assert rows is not None
+        told = [(row["resource"], row["status"], row["start_ns"], row["end_ns"]) for row in rows.to_pylist()]
+        assert told == [("/1", None, 200, None), ("/2", 200, 300, None)]
+    assert [row["resource"] for rows in done if rows is not None for row in rows.to_pylist()] == ["/0"]
+    last = requests.finish(2000).requests
+    assert last is not None and sorted(last["resource"].to_pylist()) == ["/1", "/2"]
+    assert requests.open_requests(3000) is None

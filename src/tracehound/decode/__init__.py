@@ -74,6 +74,11 @@ class Decoder:
         tables = self._connections.finish(time_ns)
         return tables | _tables_of(result, self._losses.finish())
 
+    def open_requests(self, time_ns: int) -> "dict[str, pa.RecordBatch]":
+        """Return the requests that wait for an answer or its end, as a table `requests`, empty if there are none."""
+        rows = self._requests.open_requests(time_ns)
+        return {} if rows is None else {"requests": rows}
+
     def take_orders(self) -> list[CaptureOrder]:
         """Return what the kernel shall capture of connections from now on, and forget it."""
         orders = list(self._requests.orders)

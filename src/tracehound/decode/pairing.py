@@ -4,7 +4,7 @@ Knows no bytes. A connection pairs in order or by id; after a gap it pairs nothi
 answers are owed (`_may_pair`). A row is made once: when the stream reaches its last byte, at the timeout, at the close.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any, Final, final
 
 from tracehound.decode.exchange import FAR, Connection, Exchange, Stream, last_end, responses_of
@@ -351,6 +351,38 @@ class Pairing:
         """Add a row; exchange.end_ns 0: its end is not known. Sizes are of what passed, but for a request that was
         answered before it ended: of that, what it declared."""
         exchange.is_open = False
+        self.rows.append(self._row(connection, exchange, outcome, error_type, flags, time_ns))
+
+    def open_rows(self, connections: Iterable[Connection], time_ns: int) -> tuple[list[Row], list[tuple[Any, ...]]]:
+        """Return the requests that wait for an answer or its end, oldest first, and what their connections say.
+
+        They are rows of `time_ns`, and go on waiting.
+        """
+        under_way = list(self._open.values())
+        for connection in connections:
+            for stream in connection.streams or ():
+                under_way += [(connection, exchange) for exchange in stream.pending]
+        under_way.sort(key=lambda one: one[1].number)
+        kept, self.facts = self.facts, []
+        self.batch += 1
+        rows = [
+            self._row(connection, exchange, UNKNOWN, None, 0, time_ns)
+            for connection, exchange in under_way
+            if exchange.is_open
+        ]
+        facts, self.facts = self.facts, kept
+        self.batch += 1
+        return rows, facts
+
+    def _row(
+        self,
+        connection: Connection,
+        exchange: Exchange,
+        outcome: str,
+        error_type: str | None,
+        flags: int,
+        time_ns: int,
+    ) -> Row:
         if connection.facts_batch != self.batch:
             self._place_facts(connection)
         request, response = exchange.request, exchange.response
@@ -372,11 +404,11 @@ class Pairing:
                 response.status, response.error_message, response_end - response.position, response.position,
                 exchange.first_ns, response.extras,
             )  # fmt: skip
-        self.rows.append((
+        return (
             exchange.number, connection.facts_slot, request.operation, request.resource, request.statement,
             request.statement_id, outcome, error_type, request_end - position, position, exchange.start_ns,
             exchange.end_ns or None, time_ns, exchange.who, flags, request.key, request.trace, request.extras, *answer,
-        ))  # fmt: skip
+        )  # fmt: skip
 
     def _place_facts(self, connection: Connection) -> None:
         """Give a connection its place among those of the batch."""

@@ -130,6 +130,11 @@ class Requests:
         self._streams.finish(time_ns)
         return self._result()
 
+    def open_requests(self, time_ns: int) -> "pa.RecordBatch | None":
+        """Return the requests under way as rows without an end; nothing changes by it."""
+        rows, facts = self._pairing.open_rows(self._streams.connections.values(), time_ns)
+        return self._rows.build(rows, facts) if rows else None
+
     # ---- records -----------------------------------------------------------------------------------------------------
 
     def _columns_of(self, data: "Records") -> Iterator[tuple[Any, ...]]:

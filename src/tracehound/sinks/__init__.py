@@ -4,10 +4,11 @@ import importlib
 import pkgutil
 
 from tracehound.errors import UsageError
+from tracehound.sinks._follow import FollowSink, Row
 from tracehound.sinks._sink import Sink, SinkKind, Source
 from tracehound.sinks._where import WhereSink, where_rows
 
-__all__ = ["Sink", "SinkKind", "Source", "WhereSink", "kind", "names", "where_rows"]
+__all__ = ["FollowSink", "Row", "Sink", "SinkKind", "Source", "WhereSink", "kind", "names", "where_rows"]
 
 
 def names() -> tuple[str, ...]:

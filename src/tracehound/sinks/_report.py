@@ -57,7 +57,7 @@ def render(summary: Summary, ending: Ending, *, width: int = 80, color: bool = F
 
 def _heading(summary: Summary, ending: Ending, width: int, color: bool) -> list[str]:
     parts = [duration(ending.elapsed_ns), ending.outcome, _count(summary.processes, "process", "processes")]
-    lost = _lost(summary, ending)
+    lost = lost_text(summary, ending)
     command = printable(ending.command)
     words = ["tracehound", command, *(printable(part) for part in parts if part), lost or "nothing lost"]
     dot = next((dot for dot in DOTS if width_of(f" {dot.join(words)}") <= width), DOTS[-1])
@@ -76,7 +76,7 @@ def _heading(summary: Summary, ending: Ending, width: int, color: bool) -> list[
     return [f" {dot.join(words)}"]
 
 
-def _lost(summary: Summary, ending: Ending) -> str:
+def lost_text(summary: Summary, ending: Ending) -> str:
     """Return `lost 12 of 40,113 events (ring_full): try --ring-mib`, empty if every counter is 0 and can be trusted."""
     if ending.failure:
         return "tracing failed, rows are missing"
@@ -98,10 +98,10 @@ def _calls(title: str, calls: Calls, comms: Mapping[str, str], width: int, color
     shown = groups[:GROUPS_SHOWN]
     if not shown:
         return []
-    columns = _call_columns(shown, comms)
+    columns = call_columns(shown, comms)
     fitted = fit(columns, width)
     if len(fitted) < len(columns) - 1:  # programs' names beside services go before the quantiles do
-        fitted = fit(_call_columns(shown, {}), width)
+        fitted = fit(call_columns(shown, {}), width)
     head, *rows = lines(fitted, color=color)
     room = len(head) - len(head.lstrip()) - 2
     title = title if len(title) <= room else title.split(" (")[0]
@@ -110,7 +110,7 @@ def _calls(title: str, calls: Calls, comms: Mapping[str, str], width: int, color
     return [head, *rows, *more]
 
 
-def _call_columns(shown: Sequence[tuple[GroupKey, Group]], comms: Mapping[str, str]) -> list[Column]:
+def call_columns(shown: Sequence[tuple[GroupKey, Group]], comms: Mapping[str, str]) -> list[Column]:
     keys, groups = zip(*shown, strict=True)
     quantiles = [[duration(group.quantile(share)) for group in groups] for share in (0.5, 0.95, 0.99)]
     traffic = [f"{short_size(group.sent_bytes)} / {short_size(group.received_bytes)}" for group in groups]
