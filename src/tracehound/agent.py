@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
-from tracehound.batch import MERGE_LAG_NS, Batch, Merge, split
+from tracehound.batch import MERGE_LAG_NS, Batch, Merge, in_parts, split
 from tracehound.btf import Layout, wire_layout
 from tracehound.config import BY_ROW, IN_KERNEL, MIB, Filter, Settings
 from tracehound.errors import KernelError, NotSupported, TargetError
@@ -38,6 +38,7 @@ if TYPE_CHECKING:
 
 PACE_S: Final = 0.025  # at most this often records are taken: small batches cost more than they bring
 IDLE_S: Final = 0.2
+AT_ONCE: Final = 8192  # records that are decoded together, if more have waited: what is made of them is larger
 FLUSH_NS: Final = 500_000_000  # rows older than 1 s are to be visible
 HOUSEKEEPING_NS: Final = 1_000_000_000
 SAME_START_NS: Final = 30_000_000  # /proc tells a start to 10 ms: farther off it is another process
@@ -89,7 +90,8 @@ class Line:
 
     def _decode(self, batch: Batch) -> None:
         self.events += sum(len(records.fixed) for kind, records in batch.records.items() if not kind.startswith("fact"))
-        self.write(self.decoder.decode(batch))
+        for part in in_parts(batch, AT_ONCE):
+            self.write(self.decoder.decode(part))
 
     def write(self, tables: dict[str, "pa.RecordBatch"]) -> None:
         """Enrich, redact, hand to every sink."""
@@ -113,11 +115,14 @@ class Line:
 
     def flush(self) -> None:
         """Make all rows written so far visible to readers; what a sink could not keep becomes rows of `losses`."""
+        import pyarrow as pa
+
         for sink in self.sinks:
             sink.flush()
             losses = sink.take_losses()
             if losses is not None:
                 self.write({"losses": losses})
+        pa.default_memory_pool().release_unused()  # after a burst it would keep what the burst took
 
 
 class Trace:
