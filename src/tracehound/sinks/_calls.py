@@ -279,7 +279,9 @@ def _with_names(rows: "pa.Table", *, is_served: bool) -> "pa.Table":
     }
     plain = ("operation", "route", "resource", "statement", "status", "outcome", "error_type", "error_message")
     sums = ("request_bytes", "response_bytes", "duration_ns")
-    return pa.table(columns | {name: rows[name] for name in (*plain, *sums)})
+    shown = columns | {name: rows[name] for name in (*plain, *sums)}
+    shown["resource"] = pc.if_else(pc.is_valid(rows["route"]), pa.scalar(None, pa.string()), rows["resource"])
+    return pa.table(shown)
 
 
 def _end(row: Mapping[str, Any]) -> str:
@@ -293,9 +295,9 @@ def address(ip: str, port: int | None) -> str:
     return host if port is None else f"{host}:{port}"
 
 
-def what(row: Mapping[str, Any]) -> str:
-    """Return what was asked for, as a person would say it."""
-    words: Iterable[str | None] = (row["operation"], row["route"] or row["resource"])
+def what(row: Mapping[str, Any], *, is_group: bool = True) -> str:
+    """Return what was asked for, as a person would say it: with ids, or with their places for a group of rows."""
+    words: Iterable[str | None] = (row["operation"], (is_group and row["route"]) or row["resource"])
     text: str = row["statement"] or " ".join(word for word in words if word)
     return text[:TEXT_LENGTH]
 
