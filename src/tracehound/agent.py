@@ -62,6 +62,7 @@ class Line:
             window_bytes=min(MIB, budgets.windows_bytes // 4),
             windows_bytes=budgets.windows_bytes,
             waiting_requests=budgets.waiting_requests,
+            payloads=settings.payloads,
         )
         self.decoder = decode.Decoder(self.layout, protocols, decode_settings)
         self.enrichers = enrich.make_enrichers(protocols, redact=settings.redact)
@@ -523,8 +524,13 @@ def features_of(settings: Settings, wanted: frozenset[str] = DEFAULT_FEATURES) -
     return (wanted | added) - off
 
 
-def recording_source(target: Target, redact: bool = True, switches: Mapping[str, bool] | None = None) -> "Source":
-    """Return what a sink is told of a trace when it is opened: the tables' schemas, and the facts of this machine."""
+def recording_source(
+    target: Target, redact: bool = True, switches: Mapping[str, bool] | None = None, payloads: bool = False
+) -> "Source":
+    """Return what a sink is told of a trace when it is opened: the tables' schemas, and the facts of this machine.
+
+    Its note `redacted` is "false" if secrets may stand in its rows: `redact` is off, or `payloads` on.
+    """
     import platform
     from importlib.metadata import version
 
@@ -544,5 +550,6 @@ def recording_source(target: Target, redact: bool = True, switches: Mapping[str,
         kernel=platform.release(),
         switches=dict(switches or {}),
         clock_anchors=((time.monotonic_ns(), time.time_ns()),),
+        notes={"redacted": str(redact and not payloads).lower()},
     )
     return Source(schemas, facts)
