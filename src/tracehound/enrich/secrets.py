@@ -82,9 +82,7 @@ def clean_path(path: str) -> str:
     """Blank what looks like a secret in the path of a file; `@` is part of many names there (`getty@tty1.service`)."""
     if "://" in path:
         path = _WORD.sub(_blank_user_info, path)
-    if (
-        "=" in path or ":" in path or "%" in path or " " in path
-    ):  # what parts a name from its value: else most of the cost
+    if any(mark in path for mark in "=:% "):  # else no value follows a name, and looking for names costs most
         path = _clean_values(path)
     return _KNOWN_TOKENS.sub(BLANK, path)
 
