@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.native.rings import HEADER, record
 
-from tracehound.batch import MERGE_LAG_NS, Batch, Merge, Records, split
+from tracehound.batch import MERGE_LAG_NS, Batch, Merge, Records, in_parts, split
 from tracehound.btf import wire_layout
 
 LAYOUT = wire_layout()
@@ -184,3 +184,18 @@ def test_what_is_merged_does_not_change_what_was_pushed(kind: str) -> None:
     merged.push(batch)
     merged.flush()
     assert batch.records[kind].fixed["time_ns"].tolist() == [2, 1]
+
+
+@given(found=st.lists(st.tuples(st.sampled_from(["data", "connection", "exit"]), st.integers(1, 30)), max_size=60))
+def test_parts_are_the_whole_in_order(found: list[tuple[str, int]]) -> None:
+    raw = [
+        record(kind, LAG + time_ns, ring_seq=number, tail=b"t" * (time_ns % 3) if kind == "data" else b"")
+        for number, (kind, time_ns) in enumerate(sorted(found, key=lambda one: one[1]))
+    ]
+    whole = Batch(split(b"".join(raw), LAYOUT).records, 2 * LAG)
+    parts = list(in_parts(whole, 7))
+    assert rows(parts) == rows([whole])
+    assert parts[-1].watermark_ns == 2 * LAG and len(parts) <= max(-(-len(found) // 7), 1)
+    for part, following in pairwise(parts):
+        assert all((each.fixed["time_ns"] <= part.watermark_ns).all() for each in part.records.values())
+        assert all((each.fixed["time_ns"] > part.watermark_ns).all() for each in following.records.values())

@@ -3,6 +3,11 @@
 import subprocess
 import sys
 
+import pytest
+
+import tracehound
+from tracehound import errors
+
 
 def loaded_after(code: str) -> set[str]:
     """Return the names of the modules that a fresh interpreter has loaded after `code`."""
@@ -23,3 +28,12 @@ def test_every_public_name_can_be_had_and_is_listed() -> None:
         "assert set(tracehound.__all__) <= set(dir(tracehound)), dir(tracehound)\n"
     )
     assert "tracehound" in loaded_after(code)
+
+
+def test_every_error_is_a_public_name() -> None:
+    every = {name for name, each in vars(errors).items() if isinstance(each, type) and issubclass(each, Exception)}
+    assert every <= set(tracehound.__all__)
+    with pytest.raises(tracehound.UsageError):
+        tracehound.trace()
+    with pytest.raises(tracehound.TracehoundError):
+        tracehound.trace(pid=0)

@@ -2,12 +2,45 @@
 
 from typing import TYPE_CHECKING, Any
 
+from tracehound.errors import (
+    AttachError,
+    KernelError,
+    LayoutError,
+    LoadError,
+    NotSupported,
+    PermissionDenied,
+    ProtocolError,
+    QueryError,
+    RecordingError,
+    SinkError,
+    TargetError,
+    TracehoundError,
+    UsageError,
+)
+
 if TYPE_CHECKING:
     from tracehound.live import LiveTrace, TableView, trace
 
 _HOMES = {"LiveTrace": "tracehound.live", "TableView": "tracehound.live", "trace": "tracehound.live"}
 
-__all__ = ["LiveTrace", "TableView", "trace"]
+__all__ = [
+    "AttachError",
+    "KernelError",
+    "LayoutError",
+    "LiveTrace",
+    "LoadError",
+    "NotSupported",
+    "PermissionDenied",
+    "ProtocolError",
+    "QueryError",
+    "RecordingError",
+    "SinkError",
+    "TableView",
+    "TargetError",
+    "TracehoundError",
+    "UsageError",
+    "trace",
+]
 
 
 def __getattr__(name: str) -> Any:

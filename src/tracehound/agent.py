@@ -16,7 +16,7 @@ from queue import SimpleQueue
 from typing import TYPE_CHECKING, Final
 
 from tracehound.account import features_of, probe_rows, ring_notes
-from tracehound.batch import MERGE_LAG_NS, Batch, Merge, split
+from tracehound.batch import MERGE_LAG_NS, Batch, Merge, in_parts, split
 from tracehound.btf import Layout, wire_layout
 from tracehound.config import BY_ROW, IN_KERNEL, MIB, Filter, Settings
 from tracehound.errors import KernelError
@@ -38,6 +38,7 @@ if TYPE_CHECKING:
 
 PACE_S: Final = 0.025  # at most this often records are taken: small batches cost more than they bring
 IDLE_S: Final = 0.2
+AT_ONCE: Final = 8192  # records that are decoded together, if more have waited: what is made of them is larger
 FLUSH_NS: Final = 500_000_000  # rows older than 1 s are to be visible
 HOUSEKEEPING_NS: Final = 1_000_000_000
 ENDED_S: Final = 0.1  # how often it is looked whether a target has ended
@@ -59,6 +60,7 @@ class Line:
             window_bytes=min(MIB, budgets.windows_bytes // 4),
             windows_bytes=budgets.windows_bytes,
             waiting_requests=budgets.waiting_requests,
+            payloads=settings.payloads,
         )
         self.decoder = decode.Decoder(self.layout, protocols, decode_settings)
         self.enrichers = enrich.make_enrichers(protocols, redact=settings.redact)
@@ -87,7 +89,8 @@ class Line:
 
     def _decode(self, batch: Batch) -> None:
         self.events += sum(len(records.fixed) for kind, records in batch.records.items() if not kind.startswith("fact"))
-        self.write(self.decoder.decode(batch))
+        for part in in_parts(batch, AT_ONCE):
+            self.write(self.decoder.decode(part))
 
     def write(self, tables: dict[str, "pa.RecordBatch"]) -> None:
         """Enrich, redact, hand to every sink."""
@@ -120,11 +123,14 @@ class Line:
 
     def flush(self) -> None:
         """Make all rows written so far visible to readers; what a sink could not keep becomes rows of `losses`."""
+        import pyarrow as pa
+
         for sink in tuple(self.sinks):
             sink.flush()
             losses = sink.take_losses()
             if losses is not None:
                 self.write({"losses": losses})
+        pa.default_memory_pool().release_unused()  # after a burst it would keep what the burst took
 
 
 class Trace:
@@ -452,8 +458,13 @@ def public_target(target: Target, redact: bool) -> Target:
     return target
 
 
-def recording_source(target: Target, redact: bool = True, switches: Mapping[str, bool] | None = None) -> "Source":
-    """Return what a sink is told of a trace when it is opened: the tables' schemas, and the facts of this machine."""
+def recording_source(
+    target: Target, redact: bool = True, switches: Mapping[str, bool] | None = None, payloads: bool = False
+) -> "Source":
+    """Return what a sink is told of a trace when it is opened: the tables' schemas, and the facts of this machine.
+
+    Its note `redacted` is "false" if secrets may stand in its rows: `redact` is off, or `payloads` on.
+    """
     import platform
     from importlib.metadata import version
 
@@ -473,5 +484,6 @@ def recording_source(target: Target, redact: bool = True, switches: Mapping[str,
         kernel=platform.release(),
         switches=dict(switches or {}),
         clock_anchors=((time.monotonic_ns(), time.time_ns()),),
+        notes={"redacted": str(redact and not payloads).lower()},
     )
     return Source(schemas, facts)

@@ -4,7 +4,7 @@ The order is total: time_ns, ring, cpu, ring_seq. What comes out is a function o
 it was cut into batches. Leaves out what the records mean: that is `decode`.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
 from itertools import accumulate
@@ -207,6 +207,33 @@ class Merge:
                 records[name] = _gather(due)
                 self._waiting[name] = [piece for piece in pieces if len(piece.rows)]
         return Batch(records, until) if records else None
+
+
+def in_parts(batch: Batch, most: int) -> Iterator[Batch]:
+    """Yield a merged batch in parts of about `most` records each, one after another in time.
+
+    What is made of records on the way to rows takes many times their bytes: so it is bounded, however much has waited.
+    """
+    times = {name: np.maximum.accumulate(records.fixed["time_ns"]) for name, records in batch.records.items()}
+    count = sum(map(len, times.values()))
+    if count <= most:
+        yield batch
+        return
+    every = np.sort(np.concatenate(list(times.values())))
+    cuts = np.unique(every[most - 1 : -1 : most])
+    edges = {name: [0, *np.searchsorted(each, cuts, side="right").tolist(), len(each)] for name, each in times.items()}
+    for part, watermark_ns in enumerate([*cuts.tolist(), batch.watermark_ns]):
+        found = {
+            name: _slice(batch.records[name], places[part], places[part + 1])
+            for name, places in edges.items()
+            if places[part] < places[part + 1]
+        }
+        yield Batch(found, min(watermark_ns, batch.watermark_ns))
+
+
+def _slice(records: Records, first: int, stop: int) -> Records:
+    offsets = records.offsets[first : stop + 1]
+    return Records(records.fixed[first:stop], offsets - offsets[0], records.tails[offsets[0] : offsets[-1]])
 
 
 def _gather(due: Sequence[tuple[_Piece, npt.NDArray[np.int64]]]) -> Records:

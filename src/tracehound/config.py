@@ -54,6 +54,7 @@ class Settings:
     nat: bool | None = None  # addresses after NAT; None: where this network namespace has rules of it
     btf: str | None = None
     redact: bool = True
+    payloads: bool = False  # rows of `payloads`: the captured bytes themselves, which nothing redacts
     filters: tuple[Filter, ...] = ()
     off: frozenset[str] = frozenset()  # switches that are off at the start: processes, tcp, requests ...
 

@@ -97,7 +97,8 @@ class LiveTrace:
         return self
 
     def _open(self) -> None:
-        source = recording_source(self._trace.target, self._trace.settings.redact, self._trace.switches)
+        settings = self._trace.settings
+        source = recording_source(self._trace.target, settings.redact, self._trace.switches, settings.payloads)
         self._source = source
         if self._record == "last":
             folder, owner, cap_bytes = new_state_recording()

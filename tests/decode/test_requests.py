@@ -75,6 +75,13 @@ def decode(recorder: Recorder, cuts: Sequence[int] = (), **settings: Any) -> Dec
     return Decoded(rows, order, losses, requests.orders, requests.protocols_of)
 
 
+class Turned(Socket):
+    """The other end: what a conversation sends is received here."""
+
+    def move(self, direction: int, data: bytes | int, **given: Any) -> None:
+        super().move(1 - direction, data, **given)
+
+
 def client(recorder: Recorder, **given: Any) -> Socket:
     return Socket(recorder, 11, CLIENT, verdict=HTTP1, **given).open()
 
@@ -487,15 +494,63 @@ def test_answer_that_began_in_time_is_no_timeout() -> None:
     assert decoded.brief("status", "outcome", "end_ns") == [(200, "ok", 50 * SECOND)]
 
 
-def test_answer_without_a_request_is_counted() -> None:
-    recorder = Recorder()
-    socket = client(recorder)
+def idle_timeout(socket: Socket) -> None:
     socket.send(get("/0"))
     socket.receive(reply(200))
+    socket.receive(reply(408, b"you were silent", "Connection: close"))
+
+
+def notice_before_a_request(socket: Socket) -> None:
     socket.receive(reply(408))
+    socket.send(get("/0"))
+    socket.receive(reply(200))
+
+
+def half_a_head(socket: Socket) -> None:
+    socket.send(get("/0"))
+    socket.receive(reply(200))
+    socket.send(get("/1")[:-2])
+    socket.receive(reply(400, b"what?"))
+
+
+def nothing_but_a_refusal(socket: Socket) -> None:
+    socket.receive(reply(503, b"too many connections"))
+
+
+def switch_without_a_request(socket: Socket) -> None:
+    socket.send(get("/0"))
+    socket.receive(reply(200))
+    socket.receive(head(101, "Upgrade: spdy"))
+
+
+NOTICES = (idle_timeout, notice_before_a_request, half_a_head, nothing_but_a_refusal, switch_without_a_request)
+
+
+@pytest.mark.parametrize("role", [CLIENT, SERVER])
+@pytest.mark.parametrize("talk", NOTICES)
+def test_answer_to_nothing_is_no_row_and_no_loss(talk: Callable[[Socket], None], role: int) -> None:
+    recorder = Recorder()
+    socket = client(recorder) if role == CLIENT else Turned(recorder, 11, SERVER, verdict=HTTP1).open()
+    talk(socket)
+    socket.close()
+    for cuts in ((), (2,), (3, 4)):
+        decoded = decode(recorder, cuts)
+        assert decoded.brief("resource", "status", "gap") == [("/0", 200, False)][: talk is not nothing_but_a_refusal]
+        assert decoded.losses == []
+
+
+def test_answer_without_a_request_is_counted_if_its_request_may_have_been_missed() -> None:
+    recorder = Recorder()
+    socket = Socket(recorder, 11, CLIENT, verdict=HTTP1, flags=PREEXISTING, position=[100, 200])
+    socket.send(get("/0"))
+    socket.receive(reply(200))
+    recorder.time_ns += 2 * SECOND
+    socket.send(get("/1"))
+    socket.receive(reply(201) + reply(408))
     socket.close()
     decoded = decode(recorder)
-    assert decoded.brief("resource", "status") == [("/0", 200)]
+    assert decoded.brief("resource", "status") == [("/0", 200), ("/1", 201)]
+    assert decoded.counters() == [("pairing", "unmatched_response", 1)]
 
 
 def test_upgrade_ends_the_protocol() -> None:

@@ -5,6 +5,7 @@ from typing import Any
 import pytest
 from tests.enrich.rows import column, table
 
+from tracehound.enrich import peer
 from tracehound.enrich.peer import Peers
 
 
@@ -91,3 +92,35 @@ def test_a_service_behind_nat_is_named_by_its_actual_address() -> None:
     rows = [{**row, "connection": 7}, {**row, "connection": 8}, {**row, "connection": 9}]
     found = peers.add(tables | {"requests": table("requests", *rows)})
     assert column(found, "requests", "peer_service") == ["api", "api", None]
+
+
+def test_ends_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Those longest without a new row are forgotten; an address used again and again keeps its newest names."""
+    monkeypatch.setattr(peer, "ENDS_KEPT", 32)
+    peers = Peers()
+    for number in range(100):
+        again = {"event": "accept", "service": f"s{number}", **ends("10.0.0.1:80", "10.0.0.9:1")}
+        once = {"event": "accept", "service": f"once{number}", **ends("10.0.0.1:80", f"10.0.0.2:{1000 + number}")}
+        rows = [{"time_ns": 10 * number, **again}, {"time_ns": 10 * number, **once}]
+        peers.add({"connections": table("connections", *rows)})
+    assert len(peers._ends) <= 32
+
+    def found(remote: str, time_ns: int) -> Any:
+        asked = {"connection": 1, "role": "client", "time_ns": time_ns, **ends(remote, "10.0.0.1:80")}
+        return column(peers.add({"requests": table("requests", asked)}), "requests", "peer_service")[0]
+
+    assert [found("10.0.0.9:1", time_ns) for time_ns in (990, 985, 961, 959)] == ["s99", "s98", "s96", None]
+    assert [found(f"10.0.0.2:{1000 + number}", 995) for number in (99, 80, 10)] == ["once99", "once80", None]
+
+
+def test_rows_of_one_address_may_come_late() -> None:
+    peers = Peers()
+    for time_ns in (30, 10, 20):
+        row = {"event": "accept", "service": f"at{time_ns}", "time_ns": time_ns, **ends("10.0.0.1:80", "10.0.0.9:1")}
+        peers.add({"connections": table("connections", row)})
+    asked = [
+        {"connection": time_ns, "role": "client", "time_ns": time_ns, **ends("10.0.0.9:1", "10.0.0.1:80")}
+        for time_ns in (9, 10, 29, 31)
+    ]
+    found = peers.add({"requests": table("requests", *asked)})
+    assert column(found, "requests", "peer_service") == [None, "at10", "at20", "at30"]

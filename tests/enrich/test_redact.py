@@ -93,3 +93,21 @@ def test_empty_tables_pass() -> None:
     for enricher in make_enrichers(PROTOCOLS):
         tables = enricher.add(tables)
     assert {name: rows.num_rows for name, rows in tables.items()} == dict.fromkeys(tables, 0)
+
+
+@pytest.mark.parametrize(
+    ("path", "cleaned"),
+    [
+        ("/tmp/dump?token=abc123/x", "/tmp/dump?token=?"),
+        ("/cache/https://ann:hunter2@shop.example/a", "/cache/https://ann:?@shop.example/a"),
+        ("/tmp/ghp_0123456789abcdefghij", "/tmp/?"),
+        ("/run/secrets/db_password", "/run/secrets/db_password"),
+        ("/lib/systemd/system/getty@tty1.service", "/lib/systemd/system/getty@tty1.service"),
+        ("/node_modules/.pnpm/lodash@4.17.21/index.js", "/node_modules/.pnpm/lodash@4.17.21/index.js"),
+        ("/sys/devices/pci0000:00/0000:00:1f.2/vendor", "/sys/devices/pci0000:00/0000:00:1f.2/vendor"),
+    ],
+)
+def test_paths_of_files(path: str, cleaned: str) -> None:
+    files = table("files", {"path": path, "resolved_path": path}, {"path": None}, {"path": "/a", "resolved_path": path})
+    found = Redactor(load_protocols()).add({"files": files})
+    assert column(found, "files", "path", "resolved_path") == [(cleaned, cleaned), (None, None), ("/a", cleaned)]

@@ -1,6 +1,7 @@
 """Prints how many bytes so many idle connections take, and their requests: `measure_idle.py CONNECTIONS`.
 
-Each is opened, carries one request with its answer, and is quiet from then on; records in, rows thrown away.
+Each is one end of a talk whose both ends are traced, of processes with names: it is opened, carries one request with
+its answer, and is quiet from then on. Records in; the rows go to the summary alone, as without a recording.
 """
 
 import gc
@@ -13,9 +14,13 @@ from tests.decode.records import CLIENT, SERVER, Recorder, Socket
 from tests.decode.test_requests import HTTP1, get, reply
 
 from tracehound.agent import Line
+from tracehound.batch import split
 from tracehound.config import Settings
+from tracehound.procfs import FactWriter, ProcessFacts
+from tracehound.sinks._summary import Summary
 
 AT_ONCE = 500
+CALLER, SERVED = 100, 200  # pids
 
 
 class Nowhere:
@@ -44,13 +49,17 @@ def resident_bytes() -> int:
 
 
 def feed(line: Line, recorder: Recorder, first: int, count: int) -> None:
-    for number in range(first, first + count):
-        role = (CLIENT, SERVER)[number % 2]
-        socket = Socket(recorder, 100 + number, role, local=(bytes((10, 0, 0, 1)), 1 + number % 65535), verdict=HTTP1)
-        socket.open()
-        calls = (socket.send, socket.receive) if role == CLIENT else (socket.receive, socket.send)
-        calls[0](get(f"/{number}"))
-        calls[1](reply(200, b"x" * 100))
+    """Open so many sockets, both ends of a talk one after another, and let them have their request."""
+    for number in range(first, first + count, 2):
+        near, far = (bytes((10, 0, number >> 16, 1)), 1 + number % 65535), (bytes((10, 1, 0, 1)), 80)
+        bases = (1000 + number, 5000 + number)
+        client = Socket(recorder, 100 + number, CLIENT, near, far, bases, CALLER, CALLER, verdict=HTTP1)
+        server = Socket(recorder, 101 + number, SERVER, far, near, bases[::-1], SERVED, SERVED, verdict=HTTP1)
+        request, response = get(f"/{number}"), reply(200, b"x" * 100)
+        client.open().send(request)
+        server.open().receive(request)
+        server.send(response)
+        client.receive(response)
     recorder.add("fact_tick", time_ns=recorder.time_ns + 1_000_000_000)
     line.feed(recorder.batch())
     recorder.raw.clear()
@@ -58,15 +67,27 @@ def feed(line: Line, recorder: Recorder, first: int, count: int) -> None:
     line.advance()
 
 
+def name_processes(line: Line) -> None:
+    """Let the two processes be known, so that ends of connections have names."""
+    facts = FactWriter(line.layout)
+    for pid, name in ((CALLER, b"shop"), (SERVED, b"orders")):
+        ProcessFacts(pid, 1, 1, pid, 0, name, b"/usr/bin/" + name, name + b"\0", b"", b"").add_to(facts, 1)
+    line.feed(split(facts.take(), line.layout))
+
+
 def main() -> None:
-    connections = int(sys.argv[1])
-    sink, recorder = Nowhere(), Recorder()
-    line = Line(Settings(), [sink])
+    sockets = int(sys.argv[1])
+    rows, summary, recorder = Nowhere(), Summary(), Recorder()
+    line = Line(Settings(), [rows, summary])
+    name_processes(line)
     feed(line, recorder, 0, AT_ONCE)  # what is loaded and made once
     before = resident_bytes()
-    for first in range(AT_ONCE, AT_ONCE + connections, AT_ONCE):
-        feed(line, recorder, first, min(AT_ONCE, AT_ONCE + connections - first))
-    print(resident_bytes() - before, sink.requests)
+    for first in range(AT_ONCE, AT_ONCE + sockets, AT_ONCE):
+        feed(line, recorder, first, min(AT_ONCE, AT_ONCE + sockets - first))
+    after = resident_bytes()
+    summary.close()
+    assert [(group.name, group.peer) for group in summary.calls.groups] == [("shop", "orders")]
+    print(after - before, rows.requests)
 
 
 if __name__ == "__main__":

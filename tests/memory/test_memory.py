@@ -14,10 +14,11 @@ from tracehound.config import MIB, WAITING_BYTES, Settings
 
 ROOT = Path(__file__).parents[2]
 CONNECTIONS = 16_000
+IDLE_MIB = 64  # the budget is 96, on a live system, where a burst leaves some holes
 COPIES = 3  # of a record while decode catches up
 
 
-def test_idle_connections_take_at_most_96_mib(capsys: pytest.CaptureFixture[str]) -> None:
+def test_idle_connections_take_little(capsys: pytest.CaptureFixture[str]) -> None:
     command = [sys.executable, "-m", "tests.memory.measure_idle", str(CONNECTIONS)]
     told = subprocess.run(command, check=True, capture_output=True, text=True, cwd=ROOT, timeout=300).stdout.split()
     added, requests = int(told[0]), int(told[1])
@@ -25,7 +26,7 @@ def test_idle_connections_take_at_most_96_mib(capsys: pytest.CaptureFixture[str]
         each = added / CONNECTIONS / 1024
         print(f"\n{CONNECTIONS:,} idle connections add {added / MIB:.1f} MiB, {each:.1f} KiB each")
     assert requests >= CONNECTIONS, "they were not decoded"
-    assert added <= 96 * MIB
+    assert added <= IDLE_MIB * MIB
 
 
 @pytest.mark.parametrize("memory_mib", [16, 64, 256, 1024])

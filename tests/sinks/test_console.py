@@ -53,8 +53,8 @@ def test_rows_are_aligned_and_in_order() -> None:
     assert stream.getvalue().splitlines() == [
         " 22:13:20.204  web[42] → redis :6379       GET cart:17                       ok       64 µs     43 B",
         "        0.000  worker[7] → 127.0.0.1:5672  connect                           ECONNREFUSED",
-        " 22:13:20.204  web[42] → orders :8001      GET /orders/{id}                  200     3.2 ms   1.1 kB",
-        " 22:13:20.204  orders[42] ← ::1            GET /orders/{id}                  no_response",
+        " 22:13:20.204  web[42] → orders :8001      GET /orders/17                    200     3.2 ms   1.1 kB",
+        " 22:13:20.204  orders[42] ← ::1            GET /orders/17                    no_response",
         "        0.000  worker[42] → [::1]:443      SELECT x, x, x, x, x, x, x, x, …  200     2.0 ms   6.0 kB",
     ]
 

@@ -55,6 +55,9 @@ def add_trace_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--no-redact", action="store_true", help="keep secrets in the rows: query strings, passwords ..."
     )
+    parser.add_argument(
+        "--payloads", action="store_true", help="keep the captured bytes too, in the recording; nothing redacts them"
+    )
     parser.add_argument("--files", action="store_true", help="opens of files, too; costs all programs some speed")
     parser.add_argument(
         "--nat",
@@ -88,6 +91,10 @@ def settings_of(options: argparse.Namespace) -> "Settings":
         given["response_timeout_s"] = given.pop("response_timeout")
     if options.no_redact:
         say("--no-redact: secrets will stand in the rows")
+    if options.payloads and options.no_record:
+        raise UsageError("--payloads keeps bytes in a recording: take --no-record away")
+    if options.payloads:
+        say("--payloads: the recording will hold raw bytes of connections, passwords too; nothing redacts them")
     filters = tuple(filters_of(options))
     if filters:
         say(f"filters: {' '.join(map(str, filters))}")
@@ -96,6 +103,7 @@ def settings_of(options: argparse.Namespace) -> "Settings":
         nat=options.nat,
         btf=options.btf,
         redact=not options.no_redact,
+        payloads=options.payloads,
         filters=filters,
         off=switched_off(options),
         **given,
@@ -137,7 +145,8 @@ def open_sinks(options: argparse.Namespace, trace: "Trace") -> tuple[list["Sink"
     from tracehound.recording import new_state_recording
     from tracehound.sinks import WhereSink, kind, where_rows
 
-    source: Source = recording_source(trace.target, trace.settings.redact, trace.switches)
+    settings = trace.settings
+    source: Source = recording_source(trace.target, settings.redact, trace.switches, settings.payloads)
     sinks: list[Sink] = []
     where = where_rows(options.where, source.schemas) if options.where else None
     if options.output:

@@ -8,8 +8,8 @@ family stays `ipv6`: both ends of one connection then show the same text.
 import errno
 import signal
 from collections.abc import Callable, Mapping
-from ipaddress import IPv4Address, IPv6Address
-from socket import AF_INET, AF_INET6, AF_UNIX, IPPROTO_TCP, IPPROTO_UDP
+from ipaddress import IPv6Address
+from socket import AF_INET, AF_INET6, AF_UNIX, IPPROTO_TCP, IPPROTO_UDP, inet_ntoa
 from typing import Any, Final
 
 import numpy as np
@@ -37,9 +37,9 @@ Integers = npt.NDArray[np.integer[Any]]
 def format_address(family: int, raw: bytes) -> str | None:
     """Return one address of 16 bytes (IPv4: the first 4) as text; None for a family without IP addresses."""
     if family == AF_INET:
-        return str(IPv4Address(raw[:4]))
+        return inet_ntoa(raw[:4])
     if family == AF_INET6:
-        return str(IPv4Address(raw[12:]) if raw.startswith(_IPV4_MAPPED) else IPv6Address(raw))
+        return inet_ntoa(raw[12:]) if raw.startswith(_IPV4_MAPPED) else str(IPv6Address(raw))
     return None
 
 

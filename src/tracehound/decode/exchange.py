@@ -86,10 +86,10 @@ class Stream:
         self.held = 0  # bytes that are kept in the buffer
         self.time_ns = 0  # of the newest record
         self.who = 0
-        self.stops: list[int] = []  # the same of older records of the message under way, by their ends
-        self.times: list[int] = []
-        self.threads: list[int] = []
-        self.pending: list[Exchange] = []  # whose last byte is still to pass here
+        self.stops: list[int] | tuple[()] = ()  # the same of older records of the message under way, by their ends
+        self.times: list[int] | tuple[()] = ()
+        self.threads: list[int] | tuple[()] = ()
+        self.pending: list[Exchange] | tuple[()] = ()  # whose last byte is still to pass here
         self.pending_end = FAR
 
     def place(self, position: int) -> None:
@@ -108,18 +108,29 @@ class Stream:
 
     def remember(self, stop: int) -> None:
         """Keep the newest record's time: a message that is not complete has bytes in it."""
-        stops = self.stops
+        stops, times, threads = self.stops, self.times, self.threads
+        if not stops or not times or not threads:
+            self.stops, self.times, self.threads = [stop], [self.time_ns], [self.who]
+            return
         if len(stops) >= REMEMBERED:  # the first ones say when the message began
             middle = slice(REMEMBERED // 2, REMEMBERED - 1)
-            del stops[middle], self.times[middle], self.threads[middle]
+            del stops[middle], times[middle], threads[middle]
         stops.append(stop)
-        self.times.append(self.time_ns)
-        self.threads.append(self.who)
+        times.append(self.time_ns)
+        threads.append(self.who)
 
     def forget(self, position: int) -> None:
         """Drop the times of records that end at or before `position`."""
-        gone = bisect_right(self.stops, position)
-        del self.stops[:gone], self.times[:gone], self.threads[:gone]
+        stops, times, threads = self.stops, self.times, self.threads
+        gone = bisect_right(stops, position)
+        if gone == len(stops):
+            self.forget_all()
+        elif gone and stops and times and threads:
+            del stops[:gone], times[:gone], threads[:gone]
+
+    def forget_all(self) -> None:
+        """Drop the times of all records but the newest."""
+        self.stops = self.times = self.threads = ()
 
     def is_inside_message(self) -> bool:
         """Say whether bytes of a message that is not complete have passed."""
@@ -127,7 +138,7 @@ class Stream:
 
     def wait_for(self, exchange: Exchange, end: int) -> None:
         """Keep an exchange until the stream reaches `end`, its last byte."""
-        self.pending.append(exchange)
+        self.pending = [*self.pending, exchange]
         self.pending_end = min(self.pending_end, end)
 
 
@@ -137,7 +148,7 @@ class Connection:
 
     __slots__ = (
         "attempt", "began_ns", "cookie", "error_count", "facts", "facts_batch", "facts_slot", "given_up", "id",
-        "is_early_hold", "joined", "last_request_ns", "opened", "orphans", "owed", "paired", "pipelined",
+        "is_early_hold", "joined", "last_request_ns", "opened", "orphans", "owed", "paired", "parked", "pipelined",
         "ports", "protocol", "queue", "queued_bytes", "record", "redetected", "role", "slowest_ns", "state", "streams",
         "turns", "waiting", "waiting_by_key", "why",
     )  # fmt: skip
@@ -151,14 +162,15 @@ class Connection:
         self.ports = (0, 0)  # local, remote
         self.opened = False  # its open or accept was seen
         self.joined = False  # it was there before the trace
-        self.record: Any = None  # what its connection record said of addresses and bases
+        self.record: bytes | None = None  # what its connection record said of addresses and bases: `Endpoints`
         self.protocol: Protocol | None = None
         self.state: Any = None
         self.why: str | None = None
         self.given_up = False
         self.redetected = False
         self.error_count = 0
-        self.streams: tuple[Stream, Stream] | None = None
+        self.streams: tuple[Stream, Stream] | None = None  # None before its first data, and while it is parked
+        self.parked: bytes | None = None  # what `parking` has made of its streams while it is idle
         self.queue: list[Piece | End] | None = None  # records that wait behind a hole, or before their request
         self.queued_bytes = 0
         self.is_early_hold = False  # the queue waits for a request, not behind a hole

@@ -65,5 +65,7 @@ class KeyedRows:
 
     def _grow(self) -> None:
         size = len(self._rows)
-        self._rows = np.concatenate((self._rows, np.zeros(size, self._rows.dtype)))
+        grown = np.zeros(2 * size, self._rows.dtype)  # what is not written to takes no memory yet
+        grown[:size] = self._rows
+        self._rows = grown
         self._free = np.concatenate((np.arange(2 * size - 1, size - 1, -1), self._free))

@@ -180,8 +180,14 @@ class Pairing:
             connection.owed -= 1
 
     def _count_orphans(self, connection: Connection, time_ns: int) -> None:
-        """No gap explains them."""
-        self._count("pairing", "unmatched_response", connection.orphans, time_ns, time_ns, connection)
+        """Count answers that no gap explains, unless it is known that nothing was asked.
+
+        It is known where answers come in order and every byte since the connection's beginning was seen: then they are
+        notices of the server (a 408 on an idle connection, a 400 to what is no request), and nothing is lost.
+        """
+        protocol = connection.protocol
+        if connection.joined or (protocol is not None and protocol.pairing == BY_ID):
+            self._count("pairing", "unmatched_response", connection.orphans, time_ns, time_ns, connection)
         connection.orphans = 0
 
     def _may_pair(self, connection: Connection, start_ns: int) -> bool:

@@ -190,7 +190,7 @@ class Parsing:
         self._give(CaptureOrder(connection.cookie, CAPTURE_OFF, 0, 0))
         for stream in connection.streams or ():
             stream.buffer = StreamBuffer(stream.buffer.end)
-            stream.stops, stream.times, stream.threads = [], [], []
+            stream.forget_all()
 
     def order(self, connection: Connection) -> None:
         sent, received = connection.streams  # type: ignore[misc]

@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from hashlib import blake2b
 from itertools import chain
 from socket import AF_UNIX
+from struct import Struct
 from typing import Any, Final, NamedTuple
 
 import numpy as np
@@ -115,50 +116,59 @@ class RequestRows:
 
 
 class Endpoints(NamedTuple):
-    """What rows say of a connection's two ends, and what `exchange` is made of."""
+    """What rows say of a connection's two ends, and what `exchange` is made of; kept packed, as they are many."""
 
-    local_ip: str | None
+    family: int
+    local_address: bytes  # 16 bytes, of IPv4 the first 4
     local_port: int
-    remote_ip: str | None
+    remote_address: bytes
     remote_port: int
     local: bytes  # address and port after NAT: what `exchange` is made of
     remote: bytes
     base_sent: int
     base_received: int
-    unix_cookies: tuple[int, int] | None = None  # unix: of this socket and of its peer, 0 if not known
+    cookie: int
+    peer_cookie: int  # unix: of the peer's socket, 0 if not known
 
 
-def endpoints_of(record: Any, translated: Translated | None = None, peer_cookie: int = 0) -> Endpoints:
-    """Read the addresses and bases of a connection record.
+_ENDPOINTS: Final = Struct("<H16sH16sH18s18sIIQQ")
+
+
+def endpoints_of(record: Any, translated: Translated | None = None, peer_cookie: int = 0) -> bytes:
+    """Return the addresses and bases of a connection record as packed `Endpoints`.
 
     `translated`: where it goes after NAT; `peer_cookie`: of the peer of a unix socket.
     """
     family = int(record["family"])
     local, remote = record["local_address"].tobytes(), record["remote_address"].tobytes()
     local_port, remote_port = int(record["local_port"]), int(record["remote_port"])
-    return Endpoints(
-        format_address(family, local),
+    return _ENDPOINTS.pack(
+        family,
+        local,
         local_port,
-        format_address(family, remote),
+        remote,
         remote_port,
         translated.local if translated else end_bytes(family, local, local_port),
         translated.remote if translated else end_bytes(family, remote, remote_port),
         int(record["base_sent"]),
         int(record["base_received"]),
-        (int(record["cookie"]), peer_cookie) if family == AF_UNIX else None,
+        int(record["cookie"]),
+        peer_cookie,
     )
 
 
 def connection_facts(connection: Connection) -> Facts:
     """Return what every row of a connection says."""
-    ends, role = connection.record, connection.role
+    role = connection.role
     protocol = None if connection.protocol is None else connection.protocol.name
     begin: tuple[int, str | None, str | None, bool] = (connection.id, protocol, ROLES.get(role), connection.joined)
-    if ends is None:
+    if connection.record is None:
         return (*begin, None, connection.ports[0] or None, None, connection.ports[1] or None, None)
-    local_ip, remote_ip = (ends.local_ip, ends.remote_ip if ends.remote_port else None)
+    ends = Endpoints._make(_ENDPOINTS.unpack(connection.record))
+    remote_ip = format_address(ends.family, ends.remote_address) if ends.remote_port else None
     return (
-        *begin, local_ip, ends.local_port or None, remote_ip, ends.remote_port or None, exchange_prefix(ends, role),
+        *begin, format_address(ends.family, ends.local_address), ends.local_port or None, remote_ip,
+        ends.remote_port or None, exchange_prefix(ends, role),
     )  # fmt: skip
 
 
@@ -166,8 +176,8 @@ def exchange_prefix(ends: Endpoints, role: int) -> bytes | None:
     """Return the first half of `exchange`, the same at both ends; None if the role or the bases are not known."""
     if role not in ROLES:
         return None
-    if ends.unix_cookies is not None:
-        cookie = ends.unix_cookies[role - ROLE_CLIENT]
+    if ends.family == AF_UNIX:
+        cookie = (0, ends.cookie, ends.peer_cookie)[role]
         return blake2b(cookie.to_bytes(8, "big"), digest_size=8, person=b"unix").digest() if cookie else None
     if role == ROLE_CLIENT:
         client, server, base = ends.local, ends.remote, ends.base_sent

@@ -30,6 +30,7 @@ PIECE_BYTES: Final = 16384  # of a call in one record; of a framed call, a full 
 CONNECTIONS: Final = 1 << 17  # known at once; the oldest is shed
 COOKIES: Final = 1 << 55  # none is as large: a connection's id has 8 bits more, and a sign
 NEVER: Final = 1 << 63
+SWEEP_NS: Final = SECOND_NS // 10
 IO_URING_ENTER: Final = 426  # the number of the system call, on every architecture
 
 
@@ -65,7 +66,7 @@ class Requests:
         self._data_preexisting, self._unwatched = flags["DATA_PREEXISTING"], flags["DATA_UNWATCHED"]
         self._framed = classes["CAPTURE_FRAMED"]
         self._unix_ends: UnixEndsOf = {}
-        self._next_sweep_ns = 0
+        self._next_sweep_ns = self._next_timeout_ns = 0
         self._rows = RequestRows(protocols)
         self._translations = Translations() if translations is None else translations
 
@@ -104,6 +105,8 @@ class Requests:
                 if time_ns > self._next_sweep_ns or (due and due[0][0] < time_ns):
                     self._advance(time_ns)
                 connection = known.get(cookie)
+                if connection is not None and connection.parked is not None:
+                    streams.wake(connection)
                 if connection is not None and is_plain and connection.queue is None and connection.protocol is not None:
                     stream: Stream = connection.streams[direction]  # type: ignore[index]
                     if start <= stream.buffer.end and (stream.kind == REQUEST or connection.waiting):
@@ -201,6 +204,7 @@ class Requests:
                 connection = None
             if connection is None:
                 connection = self._new_connection(cookie, attempt, time_ns)
+            self._streams.wake(connection)
             self._learn(connection, record, attempt, event != events["CONNECTION_SNAPSHOT"])
 
     def _learn(self, connection: Connection, record: Any, attempt: int, is_new: bool) -> None:
@@ -223,6 +227,7 @@ class Requests:
         known = self._streams.connections
         if len(known) >= CONNECTIONS:
             oldest = next(iter(known.values()))
+            self._streams.wake(oldest)
             time_ns = max((stream.time_ns for stream in oldest.streams or ()), default=0)
             self._pairing.losses.append(("stream", "connection_shed", 1, time_ns, time_ns, None, oldest.id))
             self._streams.drop(oldest, time_ns)
@@ -233,8 +238,11 @@ class Requests:
         """Do what is due before a record of `time_ns`: nothing that is older can come any more."""
         self._streams.advance(time_ns)
         if time_ns > self._next_sweep_ns:
-            self._next_sweep_ns = (time_ns // SECOND_NS + 1) * SECOND_NS
-            self._pairing.sweep(time_ns)
+            self._next_sweep_ns = (time_ns // SWEEP_NS + 1) * SWEEP_NS
+            self._streams.park_idle(time_ns)
+            if time_ns > self._next_timeout_ns:
+                self._next_timeout_ns = (time_ns // SECOND_NS + 1) * SECOND_NS
+                self._pairing.sweep(time_ns)
 
     # ---- rows --------------------------------------------------------------------------------------------------------
 

@@ -19,8 +19,9 @@ from typing import Final, final
 from tracehound.decode.detection import Detection
 from tracehound.decode.exchange import Connection, End, Piece, Stream
 from tracehound.decode.pairing import CLOCKS_NS, GAP, TURNS, Pairing
+from tracehound.decode.parking import IDLE_NS, IDLE_OF_MANY_NS, MANY, park, wake
 from tracehound.decode.parsing import Parsing
-from tracehound.decode.settings import DecodeSettings
+from tracehound.decode.settings import SECOND_NS, DecodeSettings
 from tracehound.protocols._protocol import IN_ORDER, REQUEST, RESPONSE, TRUNCATED
 
 REORDER_NS: Final = 20_000_000  # the watermark's lag: nothing comes later than that
@@ -43,6 +44,8 @@ class Streams:
         self._parsing = parsing
         self._detection = detection
         self._holding: dict[int, Connection] = {}  # with bytes in windows, the longest untouched first
+        self._awake: dict[int, Connection] = {}  # with streams, by cookie
+        self._next_look_ns = 0  # for idle ones, while there are few
         self._due_count = 0
 
     # ---- records -----------------------------------------------------------------------------------------------------
@@ -197,6 +200,7 @@ class Streams:
         connection.streams = tuple(  # type: ignore[assignment]
             Stream(direction, REQUEST if direction == request_direction else RESPONSE) for direction in (0, 1)
         )
+        self._awake[connection.cookie] = connection
         connection.change_facts()
         if connection.joined:
             for stream in connection.streams or ():
@@ -290,13 +294,33 @@ class Streams:
             self._parsing.count("window_shed", buffer.held_bytes(), stream.time_ns, stream.time_ns, connection)
             while buffer.jump():
                 pass
-            stream.stops, stream.times, stream.threads = [], [], []
+            stream.forget_all()
             if connection.protocol is None:
                 stream.skipped += 1
                 stream.boundary = buffer.base
             else:
                 self._parsing.gap(connection, stream, TRUNCATED, stream.time_ns)
         self._release_held(connection)
+
+    def wake(self, connection: Connection) -> None:
+        """Give a connection that may be parked its streams back."""
+        if connection.parked is not None:
+            wake(connection)
+            self._awake[connection.cookie] = connection
+
+    def park_idle(self, time_ns: int) -> None:
+        """Park what has been idle for long at `time_ns`; called some times a second."""
+        many = len(self._awake) > MANY
+        if not many and time_ns < self._next_look_ns:
+            return
+        self._next_look_ns = time_ns + SECOND_NS
+        before_ns = time_ns - (IDLE_OF_MANY_NS if many else IDLE_NS)
+        for cookie, connection in list(self._awake.items()):
+            streams = connection.streams
+            if streams is not None and (streams[0].time_ns >= before_ns or streams[1].time_ns >= before_ns):
+                continue
+            if park(connection) or self.connections.get(cookie) is not connection:
+                del self._awake[cookie]
 
     def _release_held(self, connection: Connection) -> None:
         for stream in connection.streams or ():
@@ -308,6 +332,7 @@ class Streams:
 
     def close(self, connection: Connection, end: End) -> None:
         """Take the end of a connection; it waits like a record if not all bytes before it have come."""
+        self.wake(connection)
         if connection.id not in self._parsing.protocols_of:
             self._parsing.protocols_of[connection.id] = (None, connection.why or self._why_unknown(connection))
         if connection.queue is not None:
@@ -352,6 +377,8 @@ class Streams:
     def _forget(self, connection: Connection) -> None:
         if self.connections.get(connection.cookie) is connection:  # not the next one of the same socket
             del self.connections[connection.cookie]
+        if self._awake.get(connection.cookie) is connection:
+            del self._awake[connection.cookie]
 
     def drop(self, connection: Connection, time_ns: int) -> None:
         """Forget a connection: there are too many."""

@@ -14,6 +14,7 @@ from tracehound.enrich.container import Containers
 from tracehound.enrich.peer import Peers
 from tracehound.enrich.process import ProcessNames
 from tracehound.enrich.redact import Redactor
+from tracehound.enrich.route import Routes
 from tracehound.enrich.secrets import clean_arguments
 
 if TYPE_CHECKING:
@@ -27,6 +28,7 @@ __all__ = [
     "Peers",
     "ProcessNames",
     "Redactor",
+    "Routes",
     "WallClock",
     "clean_arguments",
     "make_enrichers",
@@ -43,5 +45,5 @@ class Enricher(Protocol):
 
 def make_enrichers(protocols: "Sequence[L7Protocol]", redact: bool = True) -> list[Enricher]:
     """Return new enrichers of one trace in the order in which they are to be called, the redactor last."""
-    enrichers: list[Enricher] = [ProcessNames(), WallClock(), Containers(), Peers()]
+    enrichers: list[Enricher] = [ProcessNames(), WallClock(), Containers(), Peers(), Routes(protocols)]
     return [*enrichers, Redactor(protocols)] if redact else enrichers

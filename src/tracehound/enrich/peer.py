@@ -8,7 +8,8 @@ on. Leaves out network namespaces: two of them may use one address.
 """
 
 from collections import OrderedDict
-from collections.abc import Hashable, Iterable
+from collections.abc import Iterable
+from itertools import chain, islice
 from typing import Any, Final
 
 import numpy as np
@@ -18,32 +19,48 @@ import pyarrow.compute as pc
 from tracehound.enrich.columns import Tables, fill_columns
 
 ENDS_KEPT: Final = 65_536
+ENTRIES_KEPT: Final = 4  # of one key
 WILDCARDS: Final = ("0.0.0.0", "::")
 _ENDS: Final = ("local_ip", "local_port", "remote_ip", "remote_port")
 
 
 class _Book:
-    """Services by key and time; the keys longest unused by a new entry are forgotten."""
+    """Services by key and time; of the keys, those longest without a new entry are forgotten.
+
+    There may be one for each connection, so a key is one text and its entries one tuple: since, service, since, ...
+    """
 
     def __init__(self) -> None:
-        self._entries: OrderedDict[Hashable, list[tuple[int, str]]] = OrderedDict()
+        self._entries: dict[str, tuple[Any, ...]] = {}
 
-    def set(self, key: Hashable, since_ns: int, service: str) -> None:
+    def __len__(self) -> int:
+        return len(self._entries)
+
+    def set(self, key: str, since_ns: int, service: str) -> None:
         """Let a key name a service from a time on."""
-        entries = self._entries.setdefault(key, [])
-        entries.append((since_ns, service))
-        entries.sort(key=lambda entry: entry[0])
-        del entries[:-4]
-        self._entries.move_to_end(key)
-        if len(self._entries) > ENDS_KEPT:
-            self._entries.popitem(last=False)
+        known = self._entries.pop(key, ())
+        if known and known[-2] > since_ns:
+            pairs = sorted([*zip(known[::2], known[1::2], strict=True), (since_ns, service)], key=lambda pair: pair[0])
+            known = tuple(chain.from_iterable(pairs))
+        else:
+            known += (since_ns, service)
+        self._entries[key] = known[-2 * ENTRIES_KEPT :]
+        if len(self._entries) > ENDS_KEPT:  # many at once: a dict is slow to find its first key after deletions
+            for oldest in list(islice(self._entries, ENDS_KEPT // 16)):
+                del self._entries[oldest]
 
-    def get(self, key: Hashable, time_ns: int) -> str | None:
+    def get(self, key: str, time_ns: int) -> str | None:
         """Return the service that a key named at a time."""
-        for since_ns, service in reversed(self._entries.get(key, ())):
-            if since_ns <= time_ns:
+        known = self._entries.get(key, ())
+        for at in range(len(known) - 2, -1, -2):
+            if known[at] <= time_ns:
+                service: str = known[at + 1]
                 return service
         return None
+
+
+def _key(*ends: str | int | None) -> str:
+    return " ".join(map(str, ends))
 
 
 class Peers:
@@ -59,11 +76,11 @@ class Peers:
         """Learn from `listens` and `connections`, then fill `requests`."""
         if "listens" in tables:
             for row in _rows(tables["listens"], "open", ("local_ip", "local_port")):
-                self._listeners.set((row["local_ip"], row["local_port"]), row["time_ns"], row["service"])
+                self._listeners.set(_key(row["local_ip"], row["local_port"]), row["time_ns"], row["service"])
         if "connections" in tables:
             for row in _rows(tables["connections"], ("open", "accept", "snapshot"), _ENDS):
                 if row["remote_ip"] is not None:  # else unix, or UDP that is not connected
-                    self._ends.set(tuple(row[name] for name in _ENDS), row["time_ns"], row["service"])
+                    self._ends.set(_key(*(row[name] for name in _ENDS)), row["time_ns"], row["service"])
                 self._know_ip(row["local_ip"], row["time_ns"])
             self._learn_nat(tables["connections"])
         requests = tables.get("requests")
@@ -95,12 +112,12 @@ class Peers:
     def _peer(self, row: dict[str, Any]) -> str | None:
         ip, port = self._actual.get(row["connection"], (row["remote_ip"], row["remote_port"]))
         time_ns = row["time_ns"]
-        service = self._ends.get((ip, port, row["local_ip"], row["local_port"]), time_ns)
+        service = self._ends.get(_key(ip, port, row["local_ip"], row["local_port"]), time_ns)
         if service is not None or row["role"] == "server" or ip is None:
             return service
-        service = self._listeners.get((ip, port), time_ns)
+        service = self._listeners.get(_key(ip, port), time_ns)
         if service is None and self._is_own(row, time_ns):
-            wildcards = (self._listeners.get((any_ip, port), time_ns) for any_ip in WILDCARDS)
+            wildcards = (self._listeners.get(_key(any_ip, port), time_ns) for any_ip in WILDCARDS)
             service = next((one for one in wildcards if one is not None), None)
         return service
 

@@ -6,6 +6,7 @@ Rules, each a function of one text, applied to a column's distinct values:
   other well-known tokens, e-mail-like values. For every text that came from traffic.
 - `query`: for paths and URLs: every value of a query, path parameter or fragment becomes `?`, keys are kept; then
   `text`.
+- paths of files: `text`, but for e-mail-like values.
 - argv: `text` in each argument, and whole arguments that follow or join a flag of a secret, with the short flags of
   a few programs (`mysql -pX`, `curl -u`).
 
@@ -21,11 +22,12 @@ import numpy as np
 import pyarrow as pa
 
 from tracehound.enrich.columns import Tables, replace_columns
-from tracehound.enrich.secrets import clean_arguments, clean_query, clean_text
+from tracehound.enrich.secrets import clean_arguments, clean_path, clean_query, clean_text
 from tracehound.protocols import Protocol
 
 RULES: Final[dict[str, Callable[[str], str]]] = {"text": clean_text, "query": clean_query}
 TEXT_COLUMNS: Final = ("resource", "route", "statement", "error_message")
+PATHS: Final = ("path", "resolved_path")
 MEMO_BYTES: Final = 8 << 20
 
 Value = TypeVar("Value")
@@ -51,7 +53,7 @@ class _Memo(Generic[Value]):
 
 
 class Redactor:
-    """Cleans `requests` and `processes`; drops nothing but secrets."""
+    """Cleans `requests`, `processes` and `files`; drops nothing but secrets."""
 
     def __init__(self, protocols: Sequence[Protocol]) -> None:
         """Take the rules of the protocols; raises ValueError for a rule that is not there."""
@@ -66,6 +68,7 @@ class Redactor:
         self._text_columns = tuple(dict.fromkeys([*text, *self._rules]))
         self._memos = {name: _Memo[str](rule) for name, rule in RULES.items()}
         self._arguments = _Memo[list[str]](clean_arguments)
+        self._paths = _Memo[str](clean_path)
 
     def add(self, tables: Tables) -> Tables:
         """Return the tables without secrets."""
@@ -75,6 +78,9 @@ class Redactor:
             cleaned["requests"] = self._clean_requests(requests)
         if processes is not None and len(processes):
             cleaned["processes"] = replace_columns(processes, {"argv": self._clean_argv(processes.column("argv"))})
+        files = tables.get("files")
+        if files is not None and len(files):
+            cleaned["files"] = replace_columns(files, {name: self._clean_paths(files.column(name)) for name in PATHS})
         return tables | cleaned
 
     def _clean_requests(self, requests: pa.RecordBatch) -> pa.RecordBatch:
@@ -102,6 +108,11 @@ class Redactor:
 
     def _clean(self, rule: str, text: str) -> str:
         return self._memos[rule](text, len(text))
+
+    def _clean_paths(self, column: pa.Array) -> pa.Array:
+        values = column.dictionary_encode()
+        cleaned = [self._paths(path, len(path)) for path in values.dictionary.to_pylist()]
+        return pa.array(cleaned, pa.string()).take(values.indices)
 
     def _clean_argv(self, argv: pa.ListArray) -> pa.Array:
         lists = (None if row is None else tuple(row) for row in argv.to_pylist())

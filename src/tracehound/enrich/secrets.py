@@ -78,6 +78,15 @@ def clean_text(text: str) -> str:
     return clean_email(_KNOWN_TOKENS.sub(BLANK, text))
 
 
+def clean_path(path: str) -> str:
+    """Blank what looks like a secret in the path of a file; `@` is part of many names there (`getty@tty1.service`)."""
+    if "://" in path:
+        path = _WORD.sub(_blank_user_info, path)
+    if any(mark in path for mark in "=:% "):  # else no value follows a name, and looking for names costs most
+        path = _clean_values(path)
+    return _KNOWN_TOKENS.sub(BLANK, path)
+
+
 def _blank_user_info(found: re.Match[str]) -> str:
     """Blank user:password@ and token@ in a word; a password may have any character, so it ends at the last @."""
     word = found[0]

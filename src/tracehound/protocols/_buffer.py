@@ -63,7 +63,7 @@ class StreamBuffer:
         self.capture = CAPTURE_FRAMED
         self.shed = 0
         self._stop = position  # the bytes between the window and here passed uncaptured, for certain
-        self._pieces: list[tuple[int, bytes, int]] = []  # position, bytes, stop; beyond a hole, by position
+        self._pieces: list[tuple[int, bytes, int]] | tuple[()] = ()  # position, bytes, stop; beyond a hole, by position
 
     # ---- the driver's ------------------------------------------------------
 
@@ -165,10 +165,14 @@ class StreamBuffer:
 
     def _wait(self, position: int, piece: bytes, stop: int) -> None:
         self._drop_used()
-        if len(self._pieces) >= WAITING_PIECES:
-            self.shed += len(self._pieces.pop(0)[1])
+        pieces = self._pieces
+        if not pieces:
+            self._pieces = [(position, piece, stop)]
+            return
+        if len(pieces) >= WAITING_PIECES:
+            self.shed += len(pieces.pop(0)[1])
             self.declare_lost()
-        insort(self._pieces, (position, piece, stop))
+        insort(pieces, (position, piece, stop))
 
     def _drop_window(self, edge: int) -> None:
         """Turn a half message that grew too long into a hole up to `edge`, so that the driver sees a gap."""

@@ -15,6 +15,7 @@ MEMO_LINES: Final = 8192
 MEMO_LINE_LIMIT: Final = 256
 MEMO_NAMES: Final = 1024
 MEMO_NAME_LIMIT: Final = 64
+MEMO_BLOCKS: Final = 1024
 
 # Framing that the fields ask for: `length` and `coding` of a head
 ABSENT: Final = -1
@@ -71,6 +72,10 @@ class Head:
         self.response_extras: Extras = (None, None, None)
 
 
+_NOTHING: Final = Head()
+_blocks: dict[bytes, tuple[bytes, Head]] = {}  # first ones of connections: those of one program are mostly equal
+
+
 @final
 class LastBlock:
     """The last block of field lines of one direction, and what it said: heads of one connection mostly repeat."""
@@ -79,16 +84,24 @@ class LastBlock:
 
     def __init__(self) -> None:
         self.block: bytes | None = None
-        self.head = Head()
+        self.head = _NOTHING
 
     def read(self, block: bytes) -> Head:
         """Return what `block` says; the head is shared: not to be changed."""
         if block == self.block:
             return self.head
+        is_first = self.head is _NOTHING
+        if is_first and block in _blocks:
+            self.block, self.head = _blocks[block]
+            return self.head
         head = Head()
         note_block(head, block)
         self.head = head
         self.block = None if head.secret or head.trace or len(block) > BLOCK_LIMIT else block
+        if is_first and self.block is not None:
+            if len(_blocks) >= MEMO_BLOCKS:
+                _blocks.clear()
+            _blocks[block] = (block, head)
         return head
 
 

@@ -137,3 +137,5 @@ class Protocol(NamedTuple):
     # at a hole (`buffer.cut`), before a gap is declared: True if the message under way is known to go on behind it; the
     # parser has then moved the cursor (`buffer.leap()`) and the driver goes on. None: every hole is a gap.
     bridge: Callable[["StreamBuffer", int, Any], bool] | None = None
+    # whether a state is as good as a new one: it may be thrown away while the connection is idle. None: it stays.
+    is_fresh: Callable[[Any], bool] | None = None

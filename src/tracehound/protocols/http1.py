@@ -87,6 +87,13 @@ def reset(state: State) -> None:
     state.websocket = None
 
 
+def is_fresh(state: State) -> bool:
+    """Say whether nothing is under way: what is kept beside that only makes the next head cheaper to read."""
+    if state.waiting or state.switching or state.switched or state.websocket is not None:
+        return False
+    return state.request.mode == HEAD and state.response.mode == HEAD
+
+
 def resync(buffer: StreamBuffer, direction: int) -> bool:
     """Say whether a request line or a status line begins at the cursor."""
     return begins_head(buffer.data, buffer.cursor, direction == REQUEST)
@@ -310,6 +317,7 @@ PROTOCOL = Protocol(
     reset=reset,
     resync=resync,
     bridge=bridge,
+    is_fresh=is_fresh,
     request_extras=(
         Column("host", "string", "http1: the Host field"),
         Column("user_agent", "string", "http1: the User-Agent field"),

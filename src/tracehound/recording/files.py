@@ -28,10 +28,10 @@ class Files:
     def __init__(self, owner: Owner | None = None) -> None:
         self._owner = owner
 
-    def make_directory(self, path: Path) -> None:
-        """Make a directory and its parents; one that is there is fine."""
+    def make_directory(self, path: Path, *, is_private: bool = False) -> None:
+        """Make a directory and its parents; one that is there stays as it is. `is_private`: for its owner only."""
         with acting_as(self._owner):
-            path.mkdir(parents=True, exist_ok=True)
+            path.mkdir(0o700 if is_private else 0o777, parents=True, exist_ok=True)
 
     def create(self, path: Path) -> int:
         """Create a file that is not there and return a descriptor to write it."""

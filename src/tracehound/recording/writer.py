@@ -214,7 +214,8 @@ class RecordingWriter:
     # -- below here the lock is held ------------------------------------------------------------
 
     def _claim(self) -> int:
-        self._files.make_directory(self.directory)
+        is_private = self._manifest.facts.notes.get("redacted") == "false"
+        self._files.make_directory(self.directory, is_private=is_private)
         taken = {manifests.NAME, *self._streams} & set(os.listdir(self.directory))
         if taken:
             raise UsageError(f"{self.directory} already holds a recording ({sorted(taken)[0]}); name another folder")

@@ -12,11 +12,15 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import numpy as np
+import numpy.typing as npt
 
 from tracehound.sinks._text import printable
 
 if TYPE_CHECKING:
     import pyarrow as pa
+
+Int64s = npt.NDArray[np.int64]
+Bools = npt.NDArray[np.bool_]
 
 CHUNK_ROWS: Final = 8192
 HELD_ROWS: Final = 65_536  # server rows that wait
@@ -160,6 +164,27 @@ class Calls:
             self.errors[key] += row["count_all"]
 
 
+class _Known:
+    """The newest of many numbers, int64, in two generations; the older one is forgotten as a whole."""
+
+    def __init__(self) -> None:
+        self._older = self._newer = np.empty(0, np.int64)
+
+    def __len__(self) -> int:
+        return len(self._older) + len(self._newer)
+
+    def add(self, numbers: "Int64s") -> None:
+        """Take numbers, known ones too."""
+        self._newer = np.union1d(self._newer, numbers)
+        if len(self._newer) > KNOWN_CONNECTIONS // 2:
+            self._older, self._newer = self._newer, np.empty(0, np.int64)
+
+    def contains(self, numbers: "Int64s") -> "Bools":
+        """Tell of each whether it is among them."""
+        found: Bools = np.isin(numbers, self._older) | np.isin(numbers, self._newer)
+        return found
+
+
 class BothSides:
     """Requests as they come, sorted into those told by a client row and those served to an untraced client."""
 
@@ -170,7 +195,7 @@ class BothSides:
         self._fresh_rows = 0
         self._held: deque[pa.Table] = deque()
         self._held_rows = 0
-        self._client_connections: dict[int, None] = {}
+        self._client_connections = _Known()
         self.comms: dict[str, str] = {}  # service -> comm
 
     def add(self, batch: "pa.RecordBatch") -> None:
@@ -201,10 +226,7 @@ class BothSides:
         clients = rows.filter(pc.invert(is_server))
         if clients.num_rows:
             self.calls.add(clients)
-            self._client_connections |= dict.fromkeys(np.unique(_connections(clients)).tolist())
-        if len(self._client_connections) > KNOWN_CONNECTIONS:
-            newest = list(self._client_connections)[-KNOWN_CONNECTIONS // 2 :]
-            self._client_connections = dict.fromkeys(newest)
+            self._client_connections.add(_connections(clients))
         servers = rows.filter(is_server)
         if servers.num_rows:
             self._held.append(servers)
@@ -218,14 +240,13 @@ class BothSides:
     def _decide_oldest(self) -> None:
         rows = self._held.popleft()
         self._held_rows -= rows.num_rows
-        known = np.fromiter(self._client_connections, np.int64, len(self._client_connections))
         connections = _connections(rows)
-        untold = rows.filter(~np.isin(connections, known) | (connections == 0))
+        untold = rows.filter(~self._client_connections.contains(connections) | (connections == 0))
         if untold.num_rows:
             self.served.add(untold)
 
 
-def _connections(rows: "pa.Table") -> "np.ndarray[Any, np.dtype[np.int64]]":
+def _connections(rows: "pa.Table") -> "Int64s":
     """Return the connection's half of each exchange, int64[n], 0 where it is null."""
     import pyarrow as pa
     import pyarrow.compute as pc
@@ -258,7 +279,9 @@ def _with_names(rows: "pa.Table", *, is_served: bool) -> "pa.Table":
     }
     plain = ("operation", "route", "resource", "statement", "status", "outcome", "error_type", "error_message")
     sums = ("request_bytes", "response_bytes", "duration_ns")
-    return pa.table(columns | {name: rows[name] for name in (*plain, *sums)})
+    shown = columns | {name: rows[name] for name in (*plain, *sums)}
+    shown["resource"] = pc.if_else(pc.is_valid(rows["route"]), pa.scalar(None, pa.string()), rows["resource"])
+    return pa.table(shown)
 
 
 def _end(row: Mapping[str, Any]) -> str:
@@ -272,9 +295,9 @@ def address(ip: str, port: int | None) -> str:
     return host if port is None else f"{host}:{port}"
 
 
-def what(row: Mapping[str, Any]) -> str:
-    """Return what was asked for, as a person would say it."""
-    words: Iterable[str | None] = (row["operation"], row["route"] or row["resource"])
+def what(row: Mapping[str, Any], *, is_group: bool = True) -> str:
+    """Return what was asked for, as a person would say it: with ids, or with their places for a group of rows."""
+    words: Iterable[str | None] = (row["operation"], (is_group and row["route"]) or row["resource"])
     text: str = row["statement"] or " ".join(word for word in words if word)
     return text[:TEXT_LENGTH]
 

@@ -31,7 +31,7 @@ FILE_WIDTH: Final = 120
 _RESULT: Final = 5  # cells for the status
 _REQUEST_COLUMNS: Final = (
     "time_ns", "wall_time", "pid", "comm", "service", "role", "peer_service", "remote_ip", "remote_port", "operation",
-    "route", "resource", "statement", "status", "outcome", "error_type", "duration_ns",
+    "resource", "statement", "status", "outcome", "error_type", "duration_ns",
     "response_bytes",
 )  # fmt: skip
 _ERROR_COLUMNS: Final = ("time_ns", "wall_time", "pid", "comm", "service", "remote_ip", "remote_port", "error")
@@ -78,7 +78,7 @@ class LiveRows:
         words = [result(row), duration(row["duration_ns"]), size(row["response_bytes"])]
         if len(words[0]) > _RESULT and (words[1] or words[2]):
             words[0] = cut(printable(row["error_type"] or "error"), _RESULT)
-        return self._line(row, "←" if row["role"] == "server" else "→", what(row), words, failed)
+        return self._line(row, "←" if row["role"] == "server" else "→", what(row, is_group=False), words, failed)
 
     def _error(self, row: dict[str, Any]) -> str:
         return self._line(row | {"peer_service": None}, "→", "connect", [row["error"] or "?", "", ""], True)

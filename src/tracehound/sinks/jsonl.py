@@ -15,6 +15,8 @@ from tracehound.sinks._sink import SinkKind, Source, lost_rows
 if TYPE_CHECKING:
     import pyarrow as pa
 
+NOT_SHOWN: Final = frozenset({"payloads"})  # raw bytes: they are kept in a recording only
+
 
 class JsonLinesSink:
     """One open file of JSON lines; whole batches are written, nothing is held back."""
@@ -36,7 +38,7 @@ class JsonLinesSink:
     def write(self, tables: "Mapping[str, pa.RecordBatch]") -> None:
         """Write rows of the tables that users see; counts them when the output is full or gone."""
         for name, batch in tables.items():
-            if name in self._schemas and batch.num_rows:
+            if name in self._schemas and name not in NOT_SHOWN and batch.num_rows:
                 self._write_batch(name, batch)
 
     def _write_batch(self, name: str, batch: "pa.RecordBatch") -> None:

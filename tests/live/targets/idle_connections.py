@@ -1,7 +1,8 @@
 """Connections that do nothing, after and before one exchange each: `idle_connections.py COUNT FOLDER`.
 
-Waits for FOLDER/open, opens them all, makes one request on each, writes FOLDER/idle; waits for FOLDER/ask, makes
-another request on each, and closes them all. A child has the other ends. Ends by itself after a minute.
+Makes some thousand requests on one connection, so that what a trace needs once is there, and writes FOLDER/warm. Waits
+for FOLDER/open, opens them all, makes one request on each, writes FOLDER/idle; waits for FOLDER/ask, makes another
+request on each, and closes them all. A child has the other ends. Ends by itself after some minutes.
 """
 
 import os
@@ -14,6 +15,8 @@ import time
 from pathlib import Path
 
 COUNT, FOLDER = int(sys.argv[1]), Path(sys.argv[2])
+LONGEST_S = 240
+WARM = 6_000
 ANSWER = b"HTTP/1.1 204 No Content\r\n\r\n"
 
 
@@ -26,7 +29,7 @@ def serve(listener: socket.socket) -> None:
     """Answer each request until all connections were closed."""
     waiting = selectors.DefaultSelector()
     waiting.register(listener, selectors.EVENT_READ)
-    left = COUNT
+    left = COUNT + 1
     while left:
         for key, _ in waiting.select():
             if key.fileobj is listener:
@@ -47,15 +50,19 @@ def ask(client: socket.socket, path: str) -> None:
 
 
 def main() -> None:
-    signal.alarm(60)
-    hard = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
+    signal.alarm(LONGEST_S)
+    hard = max(resource.getrlimit(resource.RLIMIT_NOFILE)[1], COUNT + 100)
     resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
     listener = socket.create_server(("127.0.0.1", 0), backlog=1024)
     server = os.fork()
     if server == 0:
-        signal.alarm(60)
+        signal.alarm(LONGEST_S)
         serve(listener)
         os._exit(0)
+    with socket.create_connection(listener.getsockname(), 20) as first:
+        for _ in range(WARM):
+            ask(first, "/warm/0")
+    (FOLDER / "warm").touch()
     wait_for("open")
     clients = []
     for number in range(COUNT):
