@@ -1,5 +1,10 @@
-"""Build steps that pyproject.toml cannot state: the BPF objects and the native module."""
+"""Build steps that pyproject.toml cannot state: the BPF objects, the native module, and parsers compiled by mypyc.
 
+The same `.py` files are source and fallback: a checkout runs them as they are, a wheel has them compiled beside, unless
+TRACEHOUND_PURE=1 asks for one wheel for every CPython.
+"""
+
+import os
 import runpy
 from pathlib import Path
 
@@ -8,12 +13,36 @@ from setuptools.command.build_ext import build_ext
 
 ROOT = Path(__file__).parent
 native_build = runpy.run_path(str(ROOT / "src" / "tracehound" / "native" / "build.py"))
+is_pure = os.environ.get("TRACEHOUND_PURE", "0") not in ("", "0")
+
+# The modules with per-message Python
+COMPILED = (
+    "src/tracehound/protocols/[!_]*.py",
+    "src/tracehound/protocols/_[!_]*.py",
+    "src/tracehound/decode/exchange.py",
+    "src/tracehound/decode/pairing.py",
+    "src/tracehound/decode/parsing.py",
+)
 
 
-class BuildBpfAndNative(build_ext):
-    """Compile bpf/*.bpf.c into package data, then the cffi module."""
+class BuildExtensions(build_ext):
+    """Compile bpf/*.bpf.c into package data, then the cffi module, and for a wheel the parsers."""
+
+    def finalize_options(self) -> None:
+        """Add what mypyc compiles, but not in a checkout."""
+        if not (is_pure or self.inplace or self.editable_mode):
+            from mypyc.build import mypycify
+
+            files = sorted(str(path.relative_to(ROOT)) for pattern in COMPILED for path in ROOT.glob(pattern))
+            os.environ["MYPYPATH"] = "src"
+            options = ["--config-file=", "--strict", "--explicit-package-bases", "--follow-imports=silent"]
+            self.distribution.ext_modules += mypycify(
+                [*options, "--ignore-missing-imports", *files], opt_level="2", debug_level="0", group_name="tracehound"
+            )
+        super().finalize_options()
 
     def run(self) -> None:
+        """Compile all of it."""
         in_place = self.inplace or self.editable_mode
         package = (ROOT / "src" if in_place else Path(self.build_lib)) / "tracehound"
         native_build["compile_bpf_objects"](ROOT / "bpf", package / "bpf")
@@ -22,7 +51,7 @@ class BuildBpfAndNative(build_ext):
 
 setup(
     cffi_modules=["src/tracehound/native/build.py:ffibuilder"],
-    cmdclass={"build_ext": BuildBpfAndNative},
-    # cffi builds against the limited API: one wheel for every CPython from 3.11 on
-    options={"bdist_wheel": {"py_limited_api": "cp311"}},
+    cmdclass={"build_ext": BuildExtensions},
+    # cffi builds against the limited API: without mypyc one wheel serves every CPython from 3.11 on
+    options={"bdist_wheel": {"py_limited_api": "cp311"}} if is_pure else {},
 )
