@@ -7,6 +7,7 @@ TRACEHOUND_PURE=1 asks for one wheel for every CPython.
 import os
 import runpy
 from pathlib import Path
+from typing import Any
 
 from setuptools import setup
 from setuptools.command.build_ext import build_ext
@@ -36,9 +37,10 @@ class BuildExtensions(build_ext):
             files = sorted(str(path.relative_to(ROOT)) for pattern in COMPILED for path in ROOT.glob(pattern))
             os.environ["MYPYPATH"] = "src"
             options = ["--config-file=", "--strict", "--explicit-package-bases", "--follow-imports=silent"]
-            self.distribution.ext_modules += mypycify(
+            compiled: list[Any] = mypycify(
                 [*options, "--ignore-missing-imports", *files], opt_level="2", debug_level="0", group_name="tracehound"
             )
+            self.distribution.ext_modules = [*(self.distribution.ext_modules or ()), *compiled]
         super().finalize_options()
 
     def run(self) -> None:

@@ -2,8 +2,8 @@
 
     python -m bench.compiled [ROUNDS]
 
-The rows of `bench.parse`, through `decode/parsing.py` and `decode/pairing.py` as in the line: without records before and
-without a table behind. Fresh interpreters in turn, a second interpreted series for the noise; ns a row, least of the
+The rows of `bench.parse`, through `decode/parsing.py` and `decode/pairing.py` as in the line: no records before, no
+table behind. Fresh interpreters in turn, a second interpreted series for the noise; ns a row, least of the
 rounds. `make compiled` builds what is measured.
 """
 
