@@ -89,7 +89,7 @@ $(COMPILED): $(PARSERS) $(NATIVE) setup.py | $(INSTALLED)
 	touch $@
 
 test-compiled: compiled
-	TRACEHOUND_FORM=compiled PYTHONPATH=build/compiled $(BIN)/python -m pytest -p no:cacheprovider tests/protocols tests/decode
+	TRACEHOUND_FORM=compiled PYTHONPATH=build/compiled $(BIN)/python -m pytest -p no:cacheprovider tests/test_forms.py tests/protocols tests/decode
 
 # Kernels are fetched from the archives that apt knows here, cached in build/vm; VM="6.1 newest" runs some only.
 vm: build vm-packages
