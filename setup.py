@@ -30,25 +30,30 @@ class BuildExtensions(build_ext):
     """Compile bpf/*.bpf.c into package data, then the cffi module, and for a wheel the parsers."""
 
     def finalize_options(self) -> None:
-        """Add what mypyc compiles, but not in a checkout."""
-        if not (is_pure or self.inplace or self.editable_mode):
-            from mypyc.build import mypycify
-
-            files = sorted(str(path.relative_to(ROOT)) for pattern in COMPILED for path in ROOT.glob(pattern))
-            os.environ["MYPYPATH"] = "src"
-            options = ["--config-file=", "--strict", "--explicit-package-bases", "--follow-imports=silent"]
-            compiled: list[Any] = mypycify(
-                [*options, "--ignore-missing-imports", *files], opt_level="2", debug_level="0", group_name="tracehound"
-            )
-            self.distribution.ext_modules = [*(self.distribution.ext_modules or ()), *compiled]
+        """Add what mypyc makes of the parsers, but not in a checkout."""
+        in_checkout = self.inplace or "editable_wheel" in self.distribution.commands
+        if not in_checkout and not is_pure:
+            self.distribution.ext_modules = [*(self.distribution.ext_modules or ()), *compiled_parsers()]
         super().finalize_options()
 
     def run(self) -> None:
         """Compile all of it."""
-        in_place = self.inplace or self.editable_mode
-        package = (ROOT / "src" if in_place else Path(self.build_lib)) / "tracehound"
+        in_checkout = self.inplace or self.editable_mode
+        package = (ROOT / "src" if in_checkout else Path(self.build_lib)) / "tracehound"
         native_build["compile_bpf_objects"](ROOT / "bpf", package / "bpf")
         super().run()
+
+
+def compiled_parsers() -> list[Any]:
+    """Have mypyc write the C of the parsers; return its extensions."""
+    from mypyc.build import mypycify
+
+    files = sorted(str(path.relative_to(ROOT)) for pattern in COMPILED for path in ROOT.glob(pattern))
+    os.environ["MYPYPATH"] = "src"
+    options = ["--config-file=", "--strict", "--explicit-package-bases", "--follow-imports=silent"]
+    options.append("--ignore-missing-imports")
+    found: list[Any] = mypycify([*options, *files], opt_level="2", debug_level="0", group_name="tracehound")
+    return found
 
 
 setup(
