@@ -2,6 +2,7 @@
 #   make build   BPF objects and native module, in place; `.venv/bin/tracehound` then runs this checkout
 #   make demo    trace a small shop of several processes
 #   make test    all tests; TESTS=tests/protocols for some
+#   make compiled  build/compiled: the package with its parsers compiled, as in a wheel
 #   make check   formats, lints, types, layers, spelling
 #   make vm      programs and rows on kernels from 5.10 to the newest, emulated
 #   make bench   every claim of speed, as ratios and gates
@@ -12,7 +13,7 @@ SHELL := /bin/bash
 .SHELLFLAGS := -euo pipefail -c
 .DELETE_ON_ERROR:
 .DEFAULT_GOAL := build
-.PHONY: build demo test check ruff mypy layers clang-format codespell vm bench soak wheel try-wheel clean build-packages test-packages bench-packages vm-packages
+.PHONY: build demo test test-compiled compiled check ruff mypy layers clang-format codespell vm bench soak wheel try-wheel clean build-packages test-packages bench-packages vm-packages
 
 PYTHON ?= /usr/bin/python3
 VENV ?= .venv
@@ -69,9 +70,26 @@ demo: build
 # Without root, tests/live is run a second time through sudo: as the user it skips, with the reason.
 test: build test-packages
 	$(BIN)/python -m pytest $(TESTS)
+ifeq ($(TESTS),tests)
+	@$(MAKE) --no-print-directory test-compiled
+endif
 ifneq ($(SUDO),)
 	$(SUDO) env PYTHONDONTWRITEBYTECODE=1 $(BIN)/python -m pytest -p no:cacheprovider tests/live
 endif
+
+# The package as a wheel has it, parsers compiled by mypyc, and the tests of what is compiled.
+COMPILED := build/compiled/.built
+PARSERS := $(wildcard src/tracehound/*.py src/tracehound/protocols/*.py src/tracehound/decode/*.py)
+
+compiled: $(COMPILED)
+
+$(COMPILED): $(PARSERS) $(NATIVE) setup.py | $(INSTALLED)
+	rm -rf build/compiled
+	$(BIN)/python setup.py -q build --build-lib build/compiled
+	touch $@
+
+test-compiled: compiled
+	TRACEHOUND_FORM=compiled PYTHONPATH=build/compiled $(BIN)/python -m pytest -p no:cacheprovider tests/test_forms.py tests/protocols tests/decode
 
 # Kernels are fetched from the archives that apt knows here, cached in build/vm; VM="6.1 newest" runs some only.
 vm: build vm-packages
@@ -96,7 +114,7 @@ clang-format: build
 codespell: build
 	$(BIN)/codespell $(wildcard *.md) Makefile pyproject.toml .ci bpf docs demo release src tests bench
 
-bench: build bench-packages
+bench: build compiled bench-packages
 	$(SUDO) $(BIN)/python -m bench
 
 # SOAK="--minutes 5 --seed 2" for another run than that to 10 million.

@@ -1,4 +1,7 @@
-"""Builds dist/*.whl: one wheel for every CPython from 3.11 on, the shared libraries it needs inside (`make wheel`).
+"""Builds dist/*.whl, the shared libraries it needs inside (`make wheel`).
+
+It is of this CPython, its parsers compiled by mypyc; with TRACEHOUND_PURE=1 it has none and is of every CPython from
+3.11 on.
 
 The libraries are those of the machine that builds, grafted by auditwheel; their licences and the packages they came
 from are put into the wheel. What was built is then inspected: a wheel that needs anything but glibc is an error.
@@ -34,7 +37,10 @@ LICENCES: Final[Mapping[str, str]] = {
     "libzstd": "BSD-3-Clause",
 }
 GLIBC: Final = {"libc.so.6", "libpthread.so.0", "ld-linux-x86-64.so.2", "ld-linux-aarch64.so.1"}
-NAME: Final = re.compile(r"tracehound-[^-]+-cp311-abi3-manylinux_\d+_\d+_(x86_64|aarch64)\.whl")
+IS_PURE: Final = os.environ.get("TRACEHOUND_PURE", "0") not in ("", "0")  # as setup.py reads it
+PYTHON: Final = "cp{}{}".format(*sys.version_info)
+TAG: Final = "cp311-abi3" if IS_PURE else f"{PYTHON}-{PYTHON}"
+NAME: Final = re.compile(rf"tracehound-[^-]+-{TAG}-manylinux_\d+_\d+_(x86_64|aarch64)\.whl")
 
 
 def build() -> Path:
@@ -114,7 +120,7 @@ def output(*command: str) -> str:
 def inspect(wheel: Path) -> None:
     """Stop with one line if the wheel's tag, its exported symbols or its needs are not what is promised."""
     if not NAME.fullmatch(wheel.name):
-        raise SystemExit(f"{wheel.name}: not tagged cp311-abi3-manylinux")
+        raise SystemExit(f"{wheel.name}: not tagged {TAG}-manylinux")
     with InWheel(wheel) as inside:
         travelling = {path.name for path in (inside / "tracehound.libs").iterdir()}
         modules = list(inside.rglob("*.so")) + list((inside / "tracehound.libs").iterdir())
@@ -124,6 +130,9 @@ def inspect(wheel: Path) -> None:
         native = inside / "tracehound" / "native" / "_native.abi3.so"
         if (exported := symbols(native)) != {"PyInit__native"}:
             raise SystemExit(f"{native.name} exports {', '.join(sorted(exported))}")
+        compiled = [path.name for path in inside.glob("tracehound/protocols/*.so")]
+        if bool(compiled) is IS_PURE:
+            raise SystemExit(f"{wheel.name}: compiled parsers: {', '.join(compiled) or 'none'}")
         if not list(inside.glob("tracehound/bpf/wire.bpf.o")):
             raise SystemExit(f"{wheel.name}: no BPF objects in it")
         if loose := [path.name for path in inside.rglob("*.[ch]")]:
