@@ -51,12 +51,13 @@ class RequestRows:
         count = len(rows)
         slots, flag_bits = np.array(slot), np.array(flags, np.int64)
         threads = np.array(who, np.uint64)
+        pids = (threads >> np.uint64(32)).astype(np.int64)
         tids = (threads & np.uint64(0xFFFFFFFF)).astype(np.int64)
         ends, starts = pa.array(end_ns, pa.int64()), np.array(start_ns, np.int64)
         positions = np.array(request_position, np.int64)
         values: dict[str, Any] = {
             "time_ns": np.array(time_ns, np.int64),
-            "pid": (threads >> np.uint64(32)).astype(np.int64),
+            "pid": pa.array(pids, pa.int64(), mask=pids == 0),
             "tid": pa.array(tids, pa.int64(), mask=tids == 0),
             "preexisting": np.zeros(count, np.bool_),
             "request": np.array(number, np.int64),
@@ -159,12 +160,16 @@ def connection_facts(connection: Connection) -> Facts:
         return (*begin, None, connection.ports[0] or None, None, connection.ports[1] or None, None)
     local_ip, remote_ip = (ends.local_ip, ends.remote_ip if ends.remote_port else None)
     return (
-        *begin, local_ip, ends.local_port or None, remote_ip, ends.remote_port or None, exchange_prefix(ends, role),
+        *begin, local_ip, ends.local_port or None, remote_ip, ends.remote_port or None,
+        exchange_prefix(ends, connection.side),
     )  # fmt: skip
 
 
 def exchange_prefix(ends: Endpoints, role: int) -> bytes | None:
-    """Return the first half of `exchange`, the same at both ends; None if the role or the bases are not known."""
+    """Return the first half of `exchange`, the same at both ends; None if the role or the bases are not known.
+
+    `role`: of the local end.
+    """
     if ends.unix_cookies is not None:
         cookie = ends.unix_cookies[role - ROLE_CLIENT] if role else 0
         return blake2b(cookie.to_bytes(8, "big"), digest_size=8, person=b"unix").digest() if cookie else None

@@ -1,0 +1,631 @@
+"""Segments and datagrams to connections and streams: what both ends' programs sent, in its order, with exact positions.
+
+Sources: RFC 9293; where bytes overlap, net/ipv4/tcp_input.c of Linux: what was delivered stays; of what waits behind a
+hole a segment that lies within an older one is dropped, one that covers older ones replaces them, and of two that
+overlap the one that begins first wins. A connection is seen once, from the side of its client: who sent the SYN. Bytes
+leave when all before them have come, with the time of the packet that made that true. A hole is given up when the
+receiver has acknowledged bytes of it, so that the capture must have missed them, and sends bytes itself or `GRACE_NS`
+have passed; when too much waits behind it; at the end. The next record then lies behind a hole: decode's `gap`.
+"""
+
+from bisect import bisect_left
+from collections.abc import Callable
+from errno import ECONNREFUSED, ECONNRESET
+from socket import IPPROTO_TCP
+from typing import Any, Final, final
+
+from tracehound.sources._capture_records import CaptureRecords
+from tracehound.sources._packets import Segment
+
+SECOND_NS: Final = 1_000_000_000
+GRACE_NS: Final = 20_000_000  # packets may be written in another order than they passed
+TIME_WAIT_NS: Final = 60 * SECOND_NS  # what comes after the end, but for a SYN, is the old connection's
+CONNECTIONS: Final = 1 << 16  # known at once, with those that ended; then one long unused is shed
+SHED_CANDIDATES: Final = 8
+HELD_BYTES: Final = 64 << 20  # behind holes, all connections together
+HELD_OF_ONE: Final = 8 << 20  # of one direction: more than a window of Linux's default sizes
+HELD_SEGMENTS: Final = 8192
+HELD_COST: Final = 120  # what a held segment takes beside its bytes
+IDENTS: Final = 32  # of the newest packets of a direction: one with the same is a copy, not sent again
+RESET_AHEAD: Final = 1 << 20  # so much may be missing before a reset that is believed
+UNSURE: Final = 1 << 20  # farther ahead an acknowledgement is believed when the sender says the same
+
+# As the kernel side: pieces of a call, bytes that detectors see, calls and bytes without a verdict
+PIECE_BYTES: Final = 16384
+DETECT_BYTES: Final = 32
+UNKNOWN_BYTES: Final = 65536
+UNKNOWN_CALLS: Final = 256
+MATCH_STRONG: Final = 2
+CAPTURE_UNKNOWN: Final = 0
+CAPTURE_FRAMED: Final = 1
+CAPTURE_COUNT: Final = 3
+
+FIN: Final = 1
+SYN: Final = 2
+RST: Final = 4
+ACK: Final = 16
+
+# Of include/net/tcp_states.h
+ESTABLISHED: Final = 1
+CLOSED: Final = 7
+
+CLIENT: Final = 0  # the direction of what the client sends: DIRECTION_SEND, as the client is local
+SERVER: Final = 1
+ATTEMPT: Final = 1
+
+Detect = Callable[[bytes, int, int, int], tuple[int, int]]
+End = tuple[bytes, int]  # address, port
+Key = tuple[int, End, End]
+
+
+@final
+class _Direction:
+    """What one end sends. Positions count its payload bytes."""
+
+    __slots__ = (
+        "acked", "base", "calls", "fin", "held", "held_bytes", "idents", "next", "prefix", "seen", "unknown_bytes",
+    )  # fmt: skip
+
+    def __init__(self) -> None:
+        self.base = -1  # sequence number of position 0; -1: not known yet
+        self.next = 0  # position of the next byte to deliver
+        self.acked = 0  # what the other end has, by its own word
+        self.seen = 0  # how far this end has sent, by its own word
+        self.fin = -1  # the stream's end, once it is known
+        self.held: list[tuple[int, int, bytes]] = []  # start, stop, captured bytes; behind a hole, by start
+        self.held_bytes = 0
+        self.idents: dict[int, None] = {}  # of the newest IPv4 packets with payload
+        self.prefix = b""
+        self.calls = 0
+        self.unknown_bytes = 0
+
+    def place(self, sequence: int) -> int:
+        """Return the position of a sequence number, which is within 2 GiB of the next byte."""
+        ahead = (sequence - self.base - self.next) & 0xFFFFFFFF
+        return self.next + (ahead - (1 << 32) if ahead >= 1 << 31 else ahead)
+
+
+@final
+class _Connection:
+    """One connection; `ends` are the client's and the server's."""
+
+    __slots__ = (
+        "capture_class", "constants", "cookie", "directions", "due_ns", "ended_ns", "ends", "established_ns", "family",
+        "flags", "is_closed", "is_open", "is_partial", "next_syn", "retransmits", "started_ns", "strength",
+        "time_ns", "transport", "verdict",
+    )  # fmt: skip
+
+    def __init__(self, cookie: int, transport: int, family: int, client: End, server: End) -> None:
+        self.cookie = cookie
+        self.transport = transport
+        self.family = family
+        self.ends = (client, server)
+        self.constants = (family, transport, client[1], server[1])
+        self.directions = (_Direction(), _Direction())
+        self.started_ns = 0
+        self.established_ns = 0
+        self.ended_ns = 0
+        self.time_ns = 0  # of its newest packet
+        self.is_open = False  # its first record was written
+        self.is_partial = False  # its beginning was not seen
+        self.is_closed = False
+        self.next_syn: tuple[int, int, int] | None = None  # direction, base, time: the next one of these two ends
+        self.due_ns = 0  # when holes that were acknowledged are given up
+        self.retransmits = 0
+        self.verdict = 0
+        self.strength = 0
+        self.capture_class = CAPTURE_UNKNOWN
+        self.flags = 0  # of data records
+
+    def key(self, direction: int) -> Key:
+        return self.transport, self.ends[direction], self.ends[1 - direction]
+
+
+@final
+class Segments:
+    """All connections of a capture. Times that are handed in must rise from packet to packet by 2 at least."""
+
+    def __init__(self, records: CaptureRecords, flags: dict[str, int], detect: Detect) -> None:
+        """`flags`: of `enum connection_flag` and `enum data_flag`, by name."""
+        self.shed = 0  # connections
+        self._records = records
+        self._detect = detect
+        self._captured, self._preexisting = flags["CONNECTION_CAPTURED"], flags["CONNECTION_PREEXISTING"]
+        self._reset, self._data_preexisting = flags["CONNECTION_RESET"], flags["DATA_PREEXISTING"]
+        self._by_ends: dict[Key, tuple[_Connection, int]] = {}
+        self._known: dict[int, _Connection] = {}  # by cookie; roughly the longest unused first
+        self._waiting: dict[int, _Connection] = {}  # by cookie: with holes that were acknowledged
+        self._holding: dict[int, _Connection] = {}  # by cookie: with held segments
+        self._next_due_ns = 1 << 63
+        self._held_bytes = 0
+        self._cookies = 0
+
+    def take(self, time_ns: int, segment: Segment) -> None:
+        """Take the next packet."""
+        if time_ns >= self._next_due_ns:
+            self._give_up_holes(time_ns)
+        if segment.transport != IPPROTO_TCP:
+            self._take_datagram(time_ns, segment)
+            return
+        source, target = (segment.source, segment.source_port), (segment.target, segment.target_port)
+        found = self._by_ends.get((segment.transport, source, target))
+        if segment.flags & SYN:
+            self._take_syn(time_ns, segment, found)
+            return
+        if found is not None:
+            found = self._still(time_ns, segment, *found)
+        if found is None:
+            if not segment.size or segment.flags & RST:
+                return
+            found = self._join(time_ns, segment)
+        connection, direction = found
+        if connection.is_closed:
+            return
+        connection.time_ns = time_ns
+        if not connection.is_open and not self._is_established(time_ns, connection, direction, segment):
+            return
+        self._take_segment(time_ns, connection, direction, segment)
+
+    def _take_segment(self, time_ns: int, connection: _Connection, direction: int, segment: Segment) -> None:
+        one, other = connection.directions[direction], connection.directions[1 - direction]
+        flags, size = segment.flags, segment.size
+        if one.base < 0:
+            one.base = segment.sequence
+        position = one.place(segment.sequence)
+        if flags & RST:
+            if one.next - 1 <= position <= max(one.next, one.seen, one.acked) + RESET_AHEAD:
+                self._end(time_ns, connection, self._reset)
+            return
+        if position + size > one.seen:
+            one.seen = position + size
+        if flags & ACK and other.base >= 0:
+            acked = other.place(segment.acknowledged)
+            if acked > other.acked:
+                other.acked = acked
+        if flags & FIN and one.fin < 0 and position + size >= one.next:
+            one.fin = position + size
+            connection.ended_ns = connection.ended_ns or time_ns
+        if size:
+            if other.next < other.acked:  # this may be the answer to what is behind the hole
+                self._skip_acked(time_ns, connection, 1 - direction)
+            self._take_bytes(time_ns, connection, direction, position, segment)
+        if other.next < other.acked or one.next < one.acked:
+            self._wait(connection, time_ns)
+        if connection.ended_ns:
+            self._end_if_done(time_ns, connection)
+
+    # ---- beginnings ----------------------------------------------------------------------------------------------
+
+    def _new(self, time_ns: int, segment: Segment, client: End, server: End) -> _Connection:
+        """Make a connection, in the place of an older one of the same ends."""
+        for key in ((segment.transport, client, server), (segment.transport, server, client)):
+            if key in self._by_ends:
+                self._forget(time_ns, self._by_ends[key][0])
+        while len(self._known) >= CONNECTIONS:
+            self._shed(time_ns)
+        self._cookies += 1
+        connection = _Connection(self._cookies, segment.transport, segment.family, client, server)
+        connection.time_ns = time_ns
+        self._known[connection.cookie] = connection
+        self._by_ends[connection.key(SERVER)] = connection, SERVER
+        self._by_ends[connection.key(CLIENT)] = connection, CLIENT
+        return connection
+
+    def _take_syn(self, time_ns: int, segment: Segment, found: tuple[_Connection, int] | None) -> None:
+        source, target = (segment.source, segment.source_port), (segment.target, segment.target_port)
+        base = (segment.sequence + 1) & 0xFFFFFFFF
+        if segment.flags & ACK:
+            self._take_syn_ack(time_ns, segment, found, base)
+            return
+        if found is not None:
+            connection, direction = found
+            one = connection.directions[direction]
+            if one.base == base and not (connection.is_closed and time_ns - connection.ended_ns > TIME_WAIT_NS):
+                return  # sent again
+            if not connection.is_closed and connection.is_open:
+                connection.next_syn = direction, base, time_ns  # if it is real, its other end will say so
+                return
+            if not connection.is_closed and one.base < 0:  # both ends connect at once
+                one.base = base
+                return
+        connection = self._new(time_ns, segment, source, target)
+        connection.started_ns = time_ns
+        connection.directions[CLIENT].base = base
+        if segment.size:  # TCP Fast Open: delivered when the server answers
+            self._hold(time_ns, connection, CLIENT, 0, segment.size, segment.payload)
+
+    def _take_syn_ack(self, time_ns: int, segment: Segment, found: tuple[_Connection, int] | None, base: int) -> None:
+        if found is not None:
+            connection, direction = found
+            one, other = connection.directions[direction], connection.directions[1 - direction]
+            if connection.is_open and one.base == base:
+                return  # sent again
+            next_syn = connection.next_syn
+            if connection.is_open and next_syn is not None and next_syn[1] == segment.acknowledged:
+                self._replace(time_ns, connection, segment)
+                found = self._by_ends[connection.key(direction)]
+                connection, direction = found
+                one, other = connection.directions[direction], connection.directions[1 - direction]
+            ahead = (segment.acknowledged - other.base) & 0xFFFFFFFF
+            if not connection.is_open and not connection.is_closed and other.base >= 0 and ahead <= 1 << 16:
+                one.base = base
+                self._open(time_ns, connection)
+                return
+            if connection.is_open and not connection.is_closed and time_ns - connection.time_ns < TIME_WAIT_NS:
+                return  # of neither: a challenge, or forged
+        client, server = (segment.target, segment.target_port), (segment.source, segment.source_port)
+        connection = self._new(time_ns, segment, client, server)
+        connection.directions[CLIENT].base = segment.acknowledged
+        connection.directions[SERVER].base = base
+        self._open(time_ns, connection)
+
+    def _replace(self, time_ns: int, connection: _Connection, segment: Segment) -> None:
+        """Begin the next connection of the same two ends, whose SYN was seen."""
+        assert connection.next_syn is not None
+        direction, base, started_ns = connection.next_syn
+        new = self._new(time_ns, segment, connection.ends[direction], connection.ends[1 - direction])
+        new.started_ns = started_ns
+        new.directions[CLIENT].base = base
+
+    def _still(
+        self, time_ns: int, segment: Segment, connection: _Connection, direction: int
+    ) -> tuple[_Connection, int] | None:
+        """Return what a segment belongs to: this connection, or the next one of its ends; None if to neither."""
+        next_syn = connection.next_syn
+        if next_syn is not None and next_syn[0] == direction and next_syn[1] == segment.sequence:
+            self._replace(time_ns, connection, segment)
+            return self._by_ends[connection.key(direction)]
+        if not connection.is_closed:
+            return connection, direction
+        one = connection.directions[direction]
+        if not segment.size or time_ns - connection.ended_ns < TIME_WAIT_NS or one.place(segment.sequence) <= one.next:
+            return connection, direction
+        return None
+
+    def _is_established(self, time_ns: int, connection: _Connection, direction: int, segment: Segment) -> bool:
+        """Take a segment of a connection of which only the SYN was seen; say whether that opened it."""
+        one, other = connection.directions[direction], connection.directions[1 - direction]
+        if connection.is_closed:
+            return False
+        if segment.flags & RST:
+            if direction == SERVER and segment.flags & ACK:
+                self._fail(time_ns, connection, ECONNREFUSED)
+            else:
+                self._fail(time_ns, connection, 0)
+            return False
+        if direction == CLIENT and segment.flags & ACK:  # the SYN-ACK is missing: nothing may have come before this
+            other.base = segment.acknowledged
+            connection.is_partial = one.place(segment.sequence) != 0
+        elif direction == SERVER and segment.size:
+            one.base = segment.sequence
+            connection.is_partial = True
+        else:
+            return False
+        self._open(time_ns, connection)
+        return True
+
+    def _join(self, time_ns: int, segment: Segment) -> tuple[_Connection, int]:
+        """Take a connection whose beginning was not seen; its server is taken to be the end with the lower port."""
+        ends = (segment.source, segment.source_port), (segment.target, segment.target_port)
+        direction = int(ends[0][1] < ends[1][1])
+        connection = self._new(time_ns, segment, ends[direction], ends[1 - direction])
+        connection.is_partial = True
+        connection.directions[direction].base = segment.sequence
+        connection.directions[1 - direction].base = segment.acknowledged
+        self._open(time_ns, connection)
+        return connection, direction
+
+    def _open(self, time_ns: int, connection: _Connection) -> None:
+        connection.is_open = True
+        connection.established_ns = time_ns
+        self._write(time_ns, connection, "SNAPSHOT" if connection.is_partial else "OPEN")
+        connection.flags = self._data_preexisting if connection.is_partial else 0
+        if connection.directions[CLIENT].held:
+            self._drain(time_ns, connection, CLIENT)
+
+    # ---- bytes ---------------------------------------------------------------------------------------------------
+
+    def _take_bytes(
+        self, time_ns: int, connection: _Connection, direction: int, position: int, segment: Segment
+    ) -> None:
+        one = connection.directions[direction]
+        payload, size = segment.payload, segment.size
+        stop = position + size
+        if stop <= one.next:
+            is_probe = size == 1 and stop == one.next  # of a keep-alive, or of a window that is closed
+            if not is_probe and segment.ident not in one.idents and stop > 0:
+                self._retransmitted(time_ns, connection, segment)
+            return
+        if segment.ident:
+            one.idents[segment.ident] = None
+            if len(one.idents) > IDENTS:
+                del one.idents[next(iter(one.idents))]
+        if 0 <= one.fin < stop:
+            stop, payload = one.fin, payload[: max(one.fin - position, 0)]
+            if stop <= one.next:
+                return
+        if position > one.next:
+            self._hold(time_ns, connection, direction, position, stop, payload)
+            return
+        known = one.next - position
+        self._deliver(time_ns, connection, direction, payload[known:] if known else payload, stop - one.next)
+        if one.held:
+            self._drain(time_ns, connection, direction)
+
+    def _retransmitted(self, time_ns: int, connection: _Connection, segment: Segment) -> None:
+        connection.retransmits += 1
+        fields = {
+            "cookie": connection.cookie, "sequence": segment.sequence, "size_bytes": segment.size,
+            "state": ESTABLISHED, "attempt": ATTEMPT,
+        }  # fmt: skip
+        self._records.add_retransmit(time_ns, fields)
+
+    def _deliver(self, time_ns: int, connection: _Connection, direction: int, payload: bytes, size: int) -> None:
+        """Write the next bytes of a stream: `size`, of which the first were captured."""
+        if connection.capture_class == CAPTURE_UNKNOWN:
+            self._look(connection, direction, payload)
+        if connection.capture_class == CAPTURE_COUNT:
+            payload = b""
+        captured = len(payload)
+        if captured == size <= PIECE_BYTES:
+            self._write_data(time_ns, connection, direction, payload, size)
+            return
+        for at in range(0, captured, PIECE_BYTES):
+            piece = payload[at : at + PIECE_BYTES]
+            self._write_data(time_ns, connection, direction, piece, len(piece))
+        if captured < size:
+            self._write_data(time_ns, connection, direction, b"", size - captured)
+
+    def _write_data(self, time_ns: int, connection: _Connection, direction: int, payload: bytes, size: int) -> None:
+        one = connection.directions[direction]
+        sequence = (one.base + one.next) & 0xFFFFFFFF if connection.transport == IPPROTO_TCP else 0
+        one.next += size
+        self._records.add_data(
+            (
+                time_ns, connection.cookie, one.next, size, len(payload), sequence, direction, connection.flags,
+                connection.verdict, connection.strength, connection.capture_class, *connection.constants,
+            ),
+            payload,
+        )  # fmt: skip
+
+    def _look(self, connection: _Connection, direction: int, payload: bytes) -> None:
+        """Show the detectors a segment, or the stream's first bytes while they are fewer than detectors read."""
+        one = connection.directions[direction]
+        head = payload[:DETECT_BYTES]
+        filled = len(one.prefix)
+        if one.next == filled and filled < DETECT_BYTES and (filled or len(payload) < DETECT_BYTES):
+            one.prefix = head = (one.prefix + head)[:DETECT_BYTES]
+        verdict, strength = self._detect(head, direction, connection.transport, connection.ends[SERVER][1])
+        if strength > connection.strength:
+            connection.verdict, connection.strength = verdict, strength
+            if strength == MATCH_STRONG:
+                connection.capture_class = CAPTURE_FRAMED
+        one.calls += 1
+        one.unknown_bytes += len(payload)
+        if not connection.verdict and (one.unknown_bytes >= UNKNOWN_BYTES or one.calls >= UNKNOWN_CALLS):
+            connection.capture_class = CAPTURE_COUNT
+
+    # ---- holes ---------------------------------------------------------------------------------------------------
+
+    def _hold(
+        self, time_ns: int, connection: _Connection, direction: int, start: int, stop: int, payload: bytes
+    ) -> None:
+        """Keep a segment that lies behind a hole, as Linux does."""
+        one = connection.directions[direction]
+        held = one.held
+        first = bisect_left(held, (start,))
+        if first < len(held) and held[first][0] == start:
+            if held[first][1] >= stop:
+                return
+        elif first and held[first - 1][1] >= stop:
+            return
+        last = first
+        while last < len(held) and held[last][1] <= stop:
+            last += 1
+        gone = sum(len(data) + HELD_COST for _, _, data in held[first:last])
+        held[first:last] = [(start, stop, payload)]
+        self._account(connection, one, len(payload) + HELD_COST - gone)
+        if one.held_bytes > HELD_OF_ONE or len(held) > HELD_SEGMENTS:
+            self._skip_hole(time_ns, connection, direction)
+        while self._held_bytes > HELD_BYTES:
+            self._flush(time_ns, next(iter(self._holding.values())))
+
+    def _account(self, connection: _Connection, one: _Direction, change: int) -> None:
+        one.held_bytes += change
+        self._held_bytes += change
+        if connection.directions[0].held_bytes or connection.directions[1].held_bytes:
+            self._holding[connection.cookie] = connection
+        else:
+            self._holding.pop(connection.cookie, None)
+
+    def _drain(self, time_ns: int, connection: _Connection, direction: int) -> None:
+        """Deliver what no longer lies behind a hole."""
+        one = connection.directions[direction]
+        count = gone = 0
+        for start, stop, payload in one.held:
+            if start > one.next:
+                break
+            count += 1
+            gone += len(payload) + HELD_COST
+            if 0 <= one.fin < stop:
+                stop, payload = one.fin, payload[: max(one.fin - start, 0)]
+            if stop > one.next:
+                self._deliver(time_ns, connection, direction, payload[one.next - start :], stop - one.next)
+        if count:
+            del one.held[:count]
+            self._account(connection, one, -gone)
+
+    def _skip_hole(self, time_ns: int, connection: _Connection, direction: int) -> None:
+        """Give up the first hole of a direction that has held segments."""
+        one = connection.directions[direction]
+        start = one.held[0][0]
+        if 0 <= one.fin <= start:  # behind the stream's end: nobody takes them
+            one.held.clear()
+            self._account(connection, one, -one.held_bytes)
+            return
+        one.next = max(one.next, start)
+        self._drain(time_ns, connection, direction)
+
+    def _wait(self, connection: _Connection, time_ns: int) -> None:
+        if connection.cookie not in self._waiting:
+            connection.due_ns = time_ns + GRACE_NS
+            self._waiting[connection.cookie] = connection
+            self._next_due_ns = min(self._next_due_ns, connection.due_ns)
+
+    def _give_up_holes(self, time_ns: int) -> None:
+        """Give up what is due; no record since then was written, so theirs may have the time when it was."""
+        for connection in list(self._waiting.values()):
+            due_ns = connection.due_ns
+            if due_ns <= time_ns:
+                del self._waiting[connection.cookie]
+                if not connection.is_closed:
+                    self._skip_acked(due_ns, connection, CLIENT)
+                    self._skip_acked(due_ns, connection, SERVER)
+                    self._end_if_done(due_ns, connection)
+        self._next_due_ns = min((one.due_ns for one in self._waiting.values()), default=1 << 63)
+
+    def _skip_acked(self, time_ns: int, connection: _Connection, direction: int) -> None:
+        """Go on behind bytes that the other end has and the capture has not."""
+        one = connection.directions[direction]
+        acked = one.acked if one.acked - one.next < UNSURE else min(one.acked, one.seen)
+        while one.held and one.next < acked and one.held[0][0] <= acked:
+            self._skip_hole(time_ns, connection, direction)
+        if one.fin >= 0:
+            acked = min(acked, one.fin)
+        else:
+            acked -= one.next + 1 == acked  # a FIN, perhaps
+        if acked > one.next:
+            one.next = acked
+            self._write_data(time_ns, connection, direction, b"", 0)  # says how far the hole reaches
+
+    def _flush(self, time_ns: int, connection: _Connection) -> None:
+        """Give up all holes of a connection."""
+        if not connection.is_open:
+            self._drop_held(connection)
+            return
+        for direction, one in enumerate(connection.directions):
+            self._skip_acked(time_ns, connection, direction)
+            while one.held:
+                self._skip_hole(time_ns, connection, direction)
+
+    # ---- ends ----------------------------------------------------------------------------------------------------
+
+    def _end_if_done(self, time_ns: int, connection: _Connection) -> None:
+        one, other = connection.directions
+        if 0 <= one.fin <= one.next and 0 <= other.fin <= other.next:
+            self._end(time_ns, connection, 0)
+
+    def _end(self, time_ns: int, connection: _Connection, flags: int) -> None:
+        """Write the end of a connection, just behind its last bytes."""
+        if connection.is_closed or not connection.is_open:
+            return
+        self._flush(time_ns, connection)
+        connection.is_closed = True
+        connection.ended_ns = connection.ended_ns or time_ns
+        is_early = bool(flags & self._reset) and any(one.fin < 0 for one in connection.directions)
+        self._write(time_ns + 1, connection, "CLOSE", flags, ECONNRESET if is_early else 0)
+        connection.ended_ns = time_ns
+
+    def _fail(self, time_ns: int, connection: _Connection, error: int) -> None:
+        """Write that a connection was never established."""
+        connection.is_closed = True
+        connection.ended_ns = time_ns
+        self._write(time_ns, connection, "ERROR", 0, error)
+        self._drop_held(connection)
+
+    def _drop_held(self, connection: _Connection) -> None:
+        for one in connection.directions:
+            one.held.clear()
+            self._account(connection, one, -one.held_bytes)
+
+    def _forget(self, time_ns: int, connection: _Connection) -> None:
+        """End a connection of which nothing more is wanted."""
+        if not connection.is_closed:
+            if connection.is_open:
+                self._end(time_ns, connection, 0)
+            else:
+                self._fail(time_ns, connection, 0)
+        self._drop_held(connection)
+        self._waiting.pop(connection.cookie, None)
+        self._known.pop(connection.cookie, None)
+        for direction in (CLIENT, SERVER):
+            self._by_ends.pop(connection.key(direction), None)
+
+    def _shed(self, time_ns: int) -> None:
+        """Forget a connection that was not used for long: of the first ones known the one unused for longest."""
+        candidates = []
+        for _ in range(SHED_CANDIDATES):
+            first = next(iter(self._known.values()))
+            candidates.append(first)
+            del self._known[first.cookie]
+            self._known[first.cookie] = first
+        oldest = min(candidates, key=lambda one: (not one.is_closed, one.time_ns))
+        if not oldest.is_closed and oldest.transport == IPPROTO_TCP:
+            self.shed += 1
+        self._forget(time_ns, oldest)
+
+    def finish(self, time_ns: int) -> None:
+        """Take the end of the capture: a snapshot of each connection that is open."""
+        for connection in self._known.values():
+            if connection.is_closed:
+                continue
+            if connection.is_open:
+                self._flush(time_ns, connection)
+                self._write(time_ns + 1, connection, "SNAPSHOT")
+            else:
+                self._write(time_ns, connection, "ERROR")
+
+    def _write(self, time_ns: int, connection: _Connection, event: str, flags: int = 0, error: int = 0) -> None:
+        """Write a connection record; the client is local."""
+        sent, received = connection.directions
+        client, server = connection.ends
+        is_end = event in ("CLOSE", "ERROR")
+        is_known = connection.transport == IPPROTO_TCP and (not connection.is_partial or connection.started_ns)
+        values: dict[str, Any] = {
+            "cookie": connection.cookie,
+            "attempt": ATTEMPT,
+            "started_ns": connection.started_ns,
+            "established_ns": connection.established_ns,
+            "ended_ns": connection.ended_ns if is_end else 0,
+            "bytes_sent": max(sent.next, sent.fin),
+            "bytes_received": max(received.next, received.fin),
+            "bytes_read": max(received.next, received.fin),
+            "base_sent": max(sent.base, 0) if is_known else 0,
+            "base_received": max(received.base, 0) if is_known else 0,
+            "retransmits": connection.retransmits,
+            "error": error,
+            "local_address": _padded(client[0]),
+            "remote_address": _padded(server[0]),
+            "local_port": client[1],
+            "remote_port": server[1],
+            "family": connection.family,
+            "transport": connection.transport,
+            "state": (CLOSED if is_end else ESTABLISHED) if connection.transport == IPPROTO_TCP else 0,
+            "flags": flags | self._captured | (self._preexisting if connection.is_partial else 0),
+        }
+        self._records.add_connection(time_ns, event, values)
+
+    # ---- UDP -----------------------------------------------------------------------------------------------------
+
+    def _take_datagram(self, time_ns: int, segment: Segment) -> None:
+        source, target = (segment.source, segment.source_port), (segment.target, segment.target_port)
+        found = self._by_ends.get((segment.transport, source, target))
+        if found is None:
+            is_answer = source[1] < target[1] and source[1] < 1024  # its question was not seen
+            ends = (target, source) if is_answer else (source, target)
+            connection = self._new(time_ns, segment, *ends)
+            connection.started_ns = time_ns
+            self._open(time_ns, connection)
+            found = connection, int(is_answer)
+        connection, direction = found
+        connection.time_ns = time_ns
+        if not segment.size:
+            return
+        if connection.capture_class == CAPTURE_UNKNOWN:
+            self._look(connection, direction, segment.payload)
+        payload = b"" if connection.capture_class == CAPTURE_COUNT else segment.payload
+        self._write_data(time_ns, connection, direction, payload, segment.size)
+
+
+def _padded(address: bytes) -> list[int]:
+    return list(address.ljust(16, b"\0"))
