@@ -10,7 +10,11 @@ import pytest
 from tests.sources import packets as p
 from tests.sources.packets import ACK, CLIENT4, FIN, PSH, RST, SERVER4, STEP_NS, SYN, Row, Rows, Talk, rows_of
 
-GAP = {"gap": True, "truncated": False}
+from tracehound.btf import wire_layout
+from tracehound.decode import Decoder, DecodeSettings
+from tracehound.protocols import load_protocols
+from tracehound.sources.pcap import read_capture
+
 COLUMNS = ("resource", "status", "outcome", "gap", "truncated")
 
 
@@ -86,6 +90,18 @@ def test_mid_stream_gives_rows_without_exchange_and_says_so(tmp_path: Path) -> N
     ]  # fmt: skip
     assert set(rows.columns("requests", "local_port", "remote_port")) == {(40000, 80)}
     assert rows.columns("connections", "event", "preexisting") == [("snapshot", True), ("close", True)]
+
+
+def test_payloads_of_a_capture_are_nobodys_and_from_packets(tmp_path: Path) -> None:
+    talk, layout = Talk().open().exchange("/one").close(), wire_layout()
+    (tmp_path / "capture").write_bytes(p.pcap(talk.packets))
+    decoder = Decoder(layout, load_protocols(), DecodeSettings(payloads=True))
+    (batch,) = read_capture(tmp_path / "capture", layout)
+    columns = ("pid", "tid", "source", "direction", "position", "tcp_sequence", "bytes", "protocol")
+    assert [tuple(row[name] for name in columns) for row in decoder.decode(batch)["payloads"].to_pylist()] == [
+        (None, None, "packet", "send", 0, 1001, p.request("/one"), "http1"),
+        (None, None, "packet", "receive", 0, 5001, p.response(), "http1"),
+    ]
 
 
 # ---- handshakes ------------------------------------------------------------------------------------------------------

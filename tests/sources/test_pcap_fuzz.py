@@ -122,6 +122,40 @@ def test_any_packets(found: list[tuple[bytes, int, int]]) -> None:
             assert len(segment.payload) <= segment.size
 
 
+@pytest.mark.parametrize("seed", range(100))
+def test_whatever_the_capture_missed_no_answer_is_given_to_another_request(seed: int, tmp_path: Path) -> None:
+    """Each answer names its request by its status. Half of the connections pipeline, and do so from their beginning:
+    decode takes one that has taken turns for one that always does."""
+    chance, pipelines = random.Random(seed), seed % 2
+    talk, asked = Talk(isn=(chance.randrange(2**32), chance.randrange(2**32))).open(), 0
+    while asked < 40:
+        numbers = range(asked, asked + chance.choice((1, 2, 4) if pipelines and asked else (1 + pipelines,)))
+        asked = numbers.stop
+        for number in numbers:
+            talk.send(0, p.request(f"/{number}") if number % 3 else p.request(f"/{number}?{'q' * 3000}"))
+        talk.acknowledge(1)
+        for number in numbers:
+            talk.send(1, p.response(b"b" * chance.choice((0, 10, 5000)), f"{400 + number} X"))
+        talk.acknowledge(0)
+        talk.time_ns += chance.choice((0, 0, 2_000_000_000))
+    talk.close()
+    rate = chance.choice((0.01, 0.05, 0.2, 0.5))
+    first = 10 if pipelines else chance.choice((0, 3, 3, 3))
+    left = [one for at, one in enumerate(talk.packets) if at < first or chance.random() >= rate]
+    snap = chance.choice((1 << 18, 100)) if rate < 0.2 else 1 << 18
+    rows = read_bytes(tmp_path, p.pcap(left, snap=snap))
+    found = {int(row["resource"].split("?")[0][1:]): row for row in rows.of("requests")}
+    assert len(found) == len(rows.of("requests"))
+    for number, row in found.items():
+        assert row["status"] in (400 + number, None), row
+        if row["status"] is None and row["outcome"] != "no_response":
+            assert row["gap"] or row["truncated"], row
+    if len(found) < asked or any(row["status"] is None for row in found.values()):
+        assert any(name in rows.lost() for name in ("gap", "uncaptured")) or any(
+            row["joined_midstream"] for row in found.values()
+        )
+
+
 SEGMENTS = st.tuples(
     st.integers(0, 1),
     st.sampled_from(

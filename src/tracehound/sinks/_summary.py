@@ -12,7 +12,9 @@ from tracehound.sinks._text import printable
 if TYPE_CHECKING:
     import pyarrow as pa
 
-BYTE_COUNTERS: Final = frozenset({"gap", "iov_cut", "opaque_bytes"})  # these count bytes, all others events
+BYTE_COUNTERS: Final = frozenset(
+    {"gap", "iov_cut", "opaque_bytes", "uncaptured", "window_shed"}
+)  # these count bytes, all others events
 _KINDS: Final = 1000  # distinct failures, and distinct directories, kept
 _NO_FILES: Final = "^/(dev|proc|sys)(/|$)"  # devices and the kernel's own: nothing is kept there
 ELSEWHERE: Final = ""  # directories beyond those kept

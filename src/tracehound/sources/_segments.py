@@ -20,7 +20,7 @@ from tracehound.sources._packets import Segment
 SECOND_NS: Final = 1_000_000_000
 GRACE_NS: Final = 20_000_000  # packets may be written in another order than they passed
 TIME_WAIT_NS: Final = 60 * SECOND_NS  # what comes after the end, but for a SYN, is the old connection's
-CONNECTIONS: Final = 1 << 16  # known at once, with those that ended; then one long unused is shed
+CONNECTIONS: Final = 1 << 15  # known at once, with those that ended; then one long unused is shed
 SHED_CANDIDATES: Final = 8
 HELD_BYTES: Final = 64 << 20  # behind holes, all connections together
 HELD_OF_ONE: Final = 8 << 20  # of one direction: more than a window of Linux's default sizes
@@ -56,6 +56,7 @@ ATTEMPT: Final = 1
 Detect = Callable[[bytes, int, int, int], tuple[int, int]]
 End = tuple[bytes, int]  # address, port
 Key = tuple[int, End, End]
+Held = tuple[int, int, bytes, int]  # start, stop, captured bytes, when it came
 
 
 @final
@@ -63,21 +64,30 @@ class _Direction:
     """What one end sends. Positions count its payload bytes."""
 
     __slots__ = (
-        "acked", "base", "calls", "fin", "held", "held_bytes", "idents", "next", "prefix", "seen", "unknown_bytes",
+        "acked", "acked_ns", "base", "calls", "fin", "held", "held_bytes", "idents", "next", "prefix", "seen",
+        "unknown_bytes",
     )  # fmt: skip
 
     def __init__(self) -> None:
         self.base = -1  # sequence number of position 0; -1: not known yet
         self.next = 0  # position of the next byte to deliver
         self.acked = 0  # what the other end has, by its own word
+        self.acked_ns = 0  # since when
         self.seen = 0  # how far this end has sent, by its own word
         self.fin = -1  # the stream's end, once it is known
-        self.held: list[tuple[int, int, bytes]] = []  # start, stop, captured bytes; behind a hole, by start
+        self.held: list[Held] = []  # behind a hole, by start
         self.held_bytes = 0
         self.idents: dict[int, None] = {}  # of the newest IPv4 packets with payload
         self.prefix = b""
         self.calls = 0
         self.unknown_bytes = 0
+
+    def reach(self) -> int:
+        """Return up to where bytes are known to have arrived."""
+        acked = self.acked if self.acked - self.next < UNSURE else min(self.acked, self.seen)
+        if self.fin >= 0:
+            return max(min(acked, self.fin), self.next)
+        return max(acked - (acked == self.next + 1), self.next)  # one byte may be a FIN
 
     def place(self, sequence: int) -> int:
         """Return the position of a sequence number, which is within 2 GiB of the next byte."""
@@ -181,13 +191,13 @@ class Segments:
         if flags & ACK and other.base >= 0:
             acked = other.place(segment.acknowledged)
             if acked > other.acked:
-                other.acked = acked
+                other.acked, other.acked_ns = acked, time_ns
         if flags & FIN and one.fin < 0 and position + size >= one.next:
             one.fin = position + size
             connection.ended_ns = connection.ended_ns or time_ns
         if size:
-            if other.next < other.acked:  # this may be the answer to what is behind the hole
-                self._skip_acked(time_ns, connection, 1 - direction)
+            if other.next < other.acked and other.next < other.reach():
+                self._give_up(time_ns, connection)  # this may be the answer to what is behind the hole
             self._take_bytes(time_ns, connection, direction, position, segment)
         if other.next < other.acked or one.next < one.acked:
             self._wait(connection, time_ns)
@@ -422,13 +432,13 @@ class Segments:
         last = first
         while last < len(held) and held[last][1] <= stop:
             last += 1
-        gone = sum(len(data) + HELD_COST for _, _, data in held[first:last])
-        held[first:last] = [(start, stop, payload)]
+        gone = sum(len(data) + HELD_COST for _, _, data, _ in held[first:last])
+        held[first:last] = [(start, stop, payload, time_ns)]
         self._account(connection, one, len(payload) + HELD_COST - gone)
         if one.held_bytes > HELD_OF_ONE or len(held) > HELD_SEGMENTS:
-            self._skip_hole(time_ns, connection, direction)
+            self._give_up(time_ns, connection)
         while self._held_bytes > HELD_BYTES:
-            self._flush(time_ns, next(iter(self._holding.values())))
+            self._give_up(time_ns, next(iter(self._holding.values())))
 
     def _account(self, connection: _Connection, one: _Direction, change: int) -> None:
         one.held_bytes += change
@@ -442,29 +452,49 @@ class Segments:
         """Deliver what no longer lies behind a hole."""
         one = connection.directions[direction]
         count = gone = 0
-        for start, stop, payload in one.held:
+        for start, stop, payload, _ in one.held:
             if start > one.next:
                 break
             count += 1
             gone += len(payload) + HELD_COST
-            if 0 <= one.fin < stop:
-                stop, payload = one.fin, payload[: max(one.fin - start, 0)]
-            if stop > one.next:
-                self._deliver(time_ns, connection, direction, payload[one.next - start :], stop - one.next)
+            self._go_on(time_ns, connection, direction, start, stop, payload)
         if count:
             del one.held[:count]
             self._account(connection, one, -gone)
 
-    def _skip_hole(self, time_ns: int, connection: _Connection, direction: int) -> None:
-        """Give up the first hole of a direction that has held segments."""
+    def _go_on(
+        self, time_ns: int, connection: _Connection, direction: int, start: int, stop: int, payload: bytes
+    ) -> None:
+        """Deliver of a held segment what was not delivered before and belongs to the stream."""
         one = connection.directions[direction]
-        start = one.held[0][0]
-        if 0 <= one.fin <= start:  # behind the stream's end: nobody takes them
-            one.held.clear()
-            self._account(connection, one, -one.held_bytes)
+        if 0 <= one.fin < stop:
+            stop, payload = one.fin, payload[: max(one.fin - start, 0)]
+        if stop > one.next:
+            one.next = max(one.next, start)
+            self._deliver(time_ns, connection, direction, payload[one.next - start :], stop - one.next)
+
+    def _give_up(self, time_ns: int, connection: _Connection) -> None:
+        """Give up all holes of a connection: what is held of both directions goes on in the order in which it came.
+
+        Where one is the capture's fault the others are taken to be so, too: an answer must not pass its request.
+        """
+        waiting: list[tuple[int, int, Held | None]] = []
+        for direction, one in enumerate(connection.directions):
+            came_ns = 0
+            for held in one.held:
+                came_ns = max(came_ns, held[3])
+                waiting.append((came_ns, direction, held))
+            waiting.append((max(came_ns, one.acked_ns), direction, None))
+        self._drop_held(connection)
+        if not connection.is_open:
             return
-        one.next = max(one.next, start)
-        self._drain(time_ns, connection, direction)
+        for _, direction, held_or_end in sorted(waiting, key=lambda entry: entry[0]):
+            one = connection.directions[direction]
+            if held_or_end is not None:
+                self._go_on(time_ns, connection, direction, *held_or_end[:3])
+            elif one.reach() > one.next:
+                one.next = one.reach()
+                self._write_data(time_ns, connection, direction, b"", 0)  # says how far the hole reaches
 
     def _wait(self, connection: _Connection, time_ns: int) -> None:
         if connection.cookie not in self._waiting:
@@ -478,35 +508,10 @@ class Segments:
             due_ns = connection.due_ns
             if due_ns <= time_ns:
                 del self._waiting[connection.cookie]
-                if not connection.is_closed:
-                    self._skip_acked(due_ns, connection, CLIENT)
-                    self._skip_acked(due_ns, connection, SERVER)
+                if not connection.is_closed and any(one.next < one.reach() for one in connection.directions):
+                    self._give_up(due_ns, connection)
                     self._end_if_done(due_ns, connection)
         self._next_due_ns = min((one.due_ns for one in self._waiting.values()), default=1 << 63)
-
-    def _skip_acked(self, time_ns: int, connection: _Connection, direction: int) -> None:
-        """Go on behind bytes that the other end has and the capture has not."""
-        one = connection.directions[direction]
-        acked = one.acked if one.acked - one.next < UNSURE else min(one.acked, one.seen)
-        while one.held and one.next < acked and one.held[0][0] <= acked:
-            self._skip_hole(time_ns, connection, direction)
-        if one.fin >= 0:
-            acked = min(acked, one.fin)
-        else:
-            acked -= one.next + 1 == acked  # a FIN, perhaps
-        if acked > one.next:
-            one.next = acked
-            self._write_data(time_ns, connection, direction, b"", 0)  # says how far the hole reaches
-
-    def _flush(self, time_ns: int, connection: _Connection) -> None:
-        """Give up all holes of a connection."""
-        if not connection.is_open:
-            self._drop_held(connection)
-            return
-        for direction, one in enumerate(connection.directions):
-            self._skip_acked(time_ns, connection, direction)
-            while one.held:
-                self._skip_hole(time_ns, connection, direction)
 
     # ---- ends ----------------------------------------------------------------------------------------------------
 
@@ -519,7 +524,7 @@ class Segments:
         """Write the end of a connection, just behind its last bytes."""
         if connection.is_closed or not connection.is_open:
             return
-        self._flush(time_ns, connection)
+        self._give_up(time_ns, connection)
         connection.is_closed = True
         connection.ended_ns = connection.ended_ns or time_ns
         is_early = bool(flags & self._reset) and any(one.fin < 0 for one in connection.directions)
@@ -570,7 +575,7 @@ class Segments:
             if connection.is_closed:
                 continue
             if connection.is_open:
-                self._flush(time_ns, connection)
+                self._give_up(time_ns, connection)
                 self._write(time_ns + 1, connection, "SNAPSHOT")
             else:
                 self._write(time_ns, connection, "ERROR")
