@@ -316,3 +316,24 @@ def test_batches_carry_their_records_in_order(tmp_path: Path) -> None:
     assert p.rows_of(tmp_path, p.pcap(talk.packets)).columns("requests", "resource", "status") == [
         (f"/{number}", 200) for number in range(3000)
     ]
+
+
+def test_many_connections_with_holes_cost_each_packet_the_same() -> None:
+    """Holes that wait for their time are looked at when it has come, not at every packet."""
+    reader, count = Reader(), 3000
+    talks = [Talk(client=(CLIENT4, 1024 + number)).open() for number in range(count)]
+    for talk in talks:
+        for _, packet in talk.packets:
+            reader.take(packet, len(packet))
+    for talk in talks:
+        talk.packets.clear()
+        talk.send(1, bytes(10), lost=(0,)).acknowledge(0)
+        reader.take(talk.packets[0][1], 40, 10_000)
+    waiting = reader.segments._waiting
+    assert count * 0.6 < len(waiting) < count  # those of the last 20 ms
+    dues = [one.due_ns for one in waiting.values()]
+    assert dues == sorted(dues) and dues[0] == reader.segments._next_due_ns
+    reader.now += 1_000_000_000
+    reader.take(talks[0].packets[0][1], 40)
+    assert not waiting
+    assert len(reader.finish()) == count

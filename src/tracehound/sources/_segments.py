@@ -14,10 +14,21 @@ from errno import ECONNREFUSED, ECONNRESET
 from socket import IPPROTO_TCP
 from typing import Any, Final, final
 
+from tracehound.sources._capture_connection import (
+    CAPTURE_UNKNOWN,
+    CLIENT,
+    SERVER,
+    Connection,
+    Direction,
+    End,
+    Held,
+    Key,
+)
 from tracehound.sources._capture_records import CaptureRecords
 from tracehound.sources._packets import Segment
 
 SECOND_NS: Final = 1_000_000_000
+NEVER: Final = 1 << 63
 GRACE_NS: Final = 20_000_000  # packets may be written in another order than they passed
 TIME_WAIT_NS: Final = 60 * SECOND_NS  # what comes after the end, but for a SYN, is the old connection's
 CONNECTIONS: Final = 1 << 15  # known at once, with those that ended; then one long unused is shed
@@ -28,7 +39,6 @@ HELD_SEGMENTS: Final = 8192
 HELD_COST: Final = 120  # what a held segment takes beside its bytes
 IDENTS: Final = 32  # of the newest packets of a direction: one with the same is a copy, not sent again
 RESET_AHEAD: Final = 1 << 20  # so much may be missing before a reset that is believed
-UNSURE: Final = 1 << 20  # farther ahead an acknowledgement is believed when the sender says the same
 
 # As the kernel side: pieces of a call, bytes that detectors see, calls and bytes without a verdict
 PIECE_BYTES: Final = 16384
@@ -36,7 +46,6 @@ DETECT_BYTES: Final = 32
 UNKNOWN_BYTES: Final = 65536
 UNKNOWN_CALLS: Final = 256
 MATCH_STRONG: Final = 2
-CAPTURE_UNKNOWN: Final = 0
 CAPTURE_FRAMED: Final = 1
 CAPTURE_COUNT: Final = 3
 
@@ -49,86 +58,9 @@ ACK: Final = 16
 ESTABLISHED: Final = 1
 CLOSED: Final = 7
 
-CLIENT: Final = 0  # the direction of what the client sends: DIRECTION_SEND, as the client is local
-SERVER: Final = 1
 ATTEMPT: Final = 1
 
 Detect = Callable[[bytes, int, int, int], tuple[int, int]]
-End = tuple[bytes, int]  # address, port
-Key = tuple[int, End, End]
-Held = tuple[int, int, bytes, int]  # start, stop, captured bytes, when it came
-
-
-@final
-class _Direction:
-    """What one end sends. Positions count its payload bytes."""
-
-    __slots__ = (
-        "acked", "acked_ns", "base", "calls", "fin", "held", "held_bytes", "idents", "next", "prefix", "seen",
-        "unknown_bytes",
-    )  # fmt: skip
-
-    def __init__(self) -> None:
-        self.base = -1  # sequence number of position 0; -1: not known yet
-        self.next = 0  # position of the next byte to deliver
-        self.acked = 0  # what the other end has, by its own word
-        self.acked_ns = 0  # since when
-        self.seen = 0  # how far this end has sent, by its own word
-        self.fin = -1  # the stream's end, once it is known
-        self.held: list[Held] = []  # behind a hole, by start
-        self.held_bytes = 0
-        self.idents: dict[int, None] = {}  # of the newest IPv4 packets with payload
-        self.prefix = b""
-        self.calls = 0
-        self.unknown_bytes = 0
-
-    def reach(self) -> int:
-        """Return up to where bytes are known to have arrived."""
-        acked = self.acked if self.acked - self.next < UNSURE else min(self.acked, self.seen)
-        if self.fin >= 0:
-            return max(min(acked, self.fin), self.next)
-        return max(acked - (acked == self.next + 1), self.next)  # one byte may be a FIN
-
-    def place(self, sequence: int) -> int:
-        """Return the position of a sequence number, which is within 2 GiB of the next byte."""
-        ahead = (sequence - self.base - self.next) & 0xFFFFFFFF
-        return self.next + (ahead - (1 << 32) if ahead >= 1 << 31 else ahead)
-
-
-@final
-class _Connection:
-    """One connection; `ends` are the client's and the server's."""
-
-    __slots__ = (
-        "capture_class", "constants", "cookie", "directions", "due_ns", "ended_ns", "ends", "established_ns", "family",
-        "flags", "is_closed", "is_open", "is_partial", "next_syn", "retransmits", "started_ns", "strength",
-        "time_ns", "transport", "verdict",
-    )  # fmt: skip
-
-    def __init__(self, cookie: int, transport: int, family: int, client: End, server: End) -> None:
-        self.cookie = cookie
-        self.transport = transport
-        self.family = family
-        self.ends = (client, server)
-        self.constants = (family, transport, client[1], server[1])
-        self.directions = (_Direction(), _Direction())
-        self.started_ns = 0
-        self.established_ns = 0
-        self.ended_ns = 0
-        self.time_ns = 0  # of its newest packet
-        self.is_open = False  # its first record was written
-        self.is_partial = False  # its beginning was not seen
-        self.is_closed = False
-        self.next_syn: tuple[int, int, int] | None = None  # direction, base, time: the next one of these two ends
-        self.due_ns = 0  # when holes that were acknowledged are given up
-        self.retransmits = 0
-        self.verdict = 0
-        self.strength = 0
-        self.capture_class = CAPTURE_UNKNOWN
-        self.flags = 0  # of data records
-
-    def key(self, direction: int) -> Key:
-        return self.transport, self.ends[direction], self.ends[1 - direction]
 
 
 @final
@@ -142,11 +74,11 @@ class Segments:
         self._detect = detect
         self._captured, self._preexisting = flags["CONNECTION_CAPTURED"], flags["CONNECTION_PREEXISTING"]
         self._reset, self._data_preexisting = flags["CONNECTION_RESET"], flags["DATA_PREEXISTING"]
-        self._by_ends: dict[Key, tuple[_Connection, int]] = {}
-        self._known: dict[int, _Connection] = {}  # by cookie; roughly the longest unused first
-        self._waiting: dict[int, _Connection] = {}  # by cookie: with holes that were acknowledged
-        self._holding: dict[int, _Connection] = {}  # by cookie: with held segments
-        self._next_due_ns = 1 << 63
+        self._by_ends: dict[Key, tuple[Connection, int]] = {}
+        self._known: dict[int, Connection] = {}  # by cookie; roughly the longest unused first
+        self._waiting: dict[int, Connection] = {}  # by cookie: with holes that were acknowledged; the first due first
+        self._holding: dict[int, Connection] = {}  # by cookie: with held segments
+        self._next_due_ns = NEVER
         self._held_bytes = 0
         self._cookies = 0
 
@@ -176,7 +108,7 @@ class Segments:
             return
         self._take_segment(time_ns, connection, direction, segment)
 
-    def _take_segment(self, time_ns: int, connection: _Connection, direction: int, segment: Segment) -> None:
+    def _take_segment(self, time_ns: int, connection: Connection, direction: int, segment: Segment) -> None:
         one, other = connection.directions[direction], connection.directions[1 - direction]
         flags, size = segment.flags, segment.size
         if one.base < 0:
@@ -206,7 +138,7 @@ class Segments:
 
     # ---- beginnings ----------------------------------------------------------------------------------------------
 
-    def _new(self, time_ns: int, segment: Segment, client: End, server: End) -> _Connection:
+    def _new(self, time_ns: int, segment: Segment, client: End, server: End) -> Connection:
         """Make a connection, in the place of an older one of the same ends."""
         for key in ((segment.transport, client, server), (segment.transport, server, client)):
             if key in self._by_ends:
@@ -214,14 +146,14 @@ class Segments:
         while len(self._known) >= CONNECTIONS:
             self._shed(time_ns)
         self._cookies += 1
-        connection = _Connection(self._cookies, segment.transport, segment.family, client, server)
+        connection = Connection(self._cookies, segment.transport, segment.family, client, server)
         connection.time_ns = time_ns
         self._known[connection.cookie] = connection
         self._by_ends[connection.key(SERVER)] = connection, SERVER
         self._by_ends[connection.key(CLIENT)] = connection, CLIENT
         return connection
 
-    def _take_syn(self, time_ns: int, segment: Segment, found: tuple[_Connection, int] | None) -> None:
+    def _take_syn(self, time_ns: int, segment: Segment, found: tuple[Connection, int] | None) -> None:
         source, target = (segment.source, segment.source_port), (segment.target, segment.target_port)
         base = (segment.sequence + 1) & 0xFFFFFFFF
         if segment.flags & ACK:
@@ -244,7 +176,7 @@ class Segments:
         if segment.size:  # TCP Fast Open: delivered when the server answers
             self._hold(time_ns, connection, CLIENT, 0, segment.size, segment.payload)
 
-    def _take_syn_ack(self, time_ns: int, segment: Segment, found: tuple[_Connection, int] | None, base: int) -> None:
+    def _take_syn_ack(self, time_ns: int, segment: Segment, found: tuple[Connection, int] | None, base: int) -> None:
         if found is not None:
             connection, direction = found
             one, other = connection.directions[direction], connection.directions[1 - direction]
@@ -269,7 +201,7 @@ class Segments:
         connection.directions[SERVER].base = base
         self._open(time_ns, connection)
 
-    def _replace(self, time_ns: int, connection: _Connection, segment: Segment) -> None:
+    def _replace(self, time_ns: int, connection: Connection, segment: Segment) -> None:
         """Begin the next connection of the same two ends, whose SYN was seen."""
         assert connection.next_syn is not None
         direction, base, started_ns = connection.next_syn
@@ -278,8 +210,8 @@ class Segments:
         new.directions[CLIENT].base = base
 
     def _still(
-        self, time_ns: int, segment: Segment, connection: _Connection, direction: int
-    ) -> tuple[_Connection, int] | None:
+        self, time_ns: int, segment: Segment, connection: Connection, direction: int
+    ) -> tuple[Connection, int] | None:
         """Return what a segment belongs to: this connection, or the next one of its ends; None if to neither."""
         next_syn = connection.next_syn
         if next_syn is not None and next_syn[0] == direction and next_syn[1] == segment.sequence:
@@ -292,7 +224,7 @@ class Segments:
             return connection, direction
         return None
 
-    def _is_established(self, time_ns: int, connection: _Connection, direction: int, segment: Segment) -> bool:
+    def _is_established(self, time_ns: int, connection: Connection, direction: int, segment: Segment) -> bool:
         """Take a segment of a connection of which only the SYN was seen; say whether that opened it."""
         one, other = connection.directions[direction], connection.directions[1 - direction]
         if connection.is_closed:
@@ -314,7 +246,7 @@ class Segments:
         self._open(time_ns, connection)
         return True
 
-    def _join(self, time_ns: int, segment: Segment) -> tuple[_Connection, int]:
+    def _join(self, time_ns: int, segment: Segment) -> tuple[Connection, int]:
         """Take a connection whose beginning was not seen; its server is taken to be the end with the lower port."""
         ends = (segment.source, segment.source_port), (segment.target, segment.target_port)
         direction = int(ends[0][1] < ends[1][1])
@@ -325,7 +257,7 @@ class Segments:
         self._open(time_ns, connection)
         return connection, direction
 
-    def _open(self, time_ns: int, connection: _Connection) -> None:
+    def _open(self, time_ns: int, connection: Connection) -> None:
         connection.is_open = True
         connection.established_ns = time_ns
         self._write(time_ns, connection, "SNAPSHOT" if connection.is_partial else "OPEN")
@@ -336,7 +268,7 @@ class Segments:
     # ---- bytes ---------------------------------------------------------------------------------------------------
 
     def _take_bytes(
-        self, time_ns: int, connection: _Connection, direction: int, position: int, segment: Segment
+        self, time_ns: int, connection: Connection, direction: int, position: int, segment: Segment
     ) -> None:
         one = connection.directions[direction]
         payload, size = segment.payload, segment.size
@@ -362,7 +294,7 @@ class Segments:
         if one.held:
             self._drain(time_ns, connection, direction)
 
-    def _retransmitted(self, time_ns: int, connection: _Connection, segment: Segment) -> None:
+    def _retransmitted(self, time_ns: int, connection: Connection, segment: Segment) -> None:
         connection.retransmits += 1
         fields = {
             "cookie": connection.cookie, "sequence": segment.sequence, "size_bytes": segment.size,
@@ -370,7 +302,7 @@ class Segments:
         }  # fmt: skip
         self._records.add_retransmit(time_ns, fields)
 
-    def _deliver(self, time_ns: int, connection: _Connection, direction: int, payload: bytes, size: int) -> None:
+    def _deliver(self, time_ns: int, connection: Connection, direction: int, payload: bytes, size: int) -> None:
         """Write the next bytes of a stream: `size`, of which the first were captured."""
         if connection.capture_class == CAPTURE_UNKNOWN:
             self._look(connection, direction, payload)
@@ -386,7 +318,7 @@ class Segments:
         if captured < size:
             self._write_data(time_ns, connection, direction, b"", size - captured)
 
-    def _write_data(self, time_ns: int, connection: _Connection, direction: int, payload: bytes, size: int) -> None:
+    def _write_data(self, time_ns: int, connection: Connection, direction: int, payload: bytes, size: int) -> None:
         one = connection.directions[direction]
         sequence = (one.base + one.next) & 0xFFFFFFFF if connection.transport == IPPROTO_TCP else 0
         one.next += size
@@ -398,7 +330,7 @@ class Segments:
             payload,
         )  # fmt: skip
 
-    def _look(self, connection: _Connection, direction: int, payload: bytes) -> None:
+    def _look(self, connection: Connection, direction: int, payload: bytes) -> None:
         """Show the detectors a segment, or the stream's first bytes while they are fewer than detectors read."""
         one = connection.directions[direction]
         head = payload[:DETECT_BYTES]
@@ -418,7 +350,7 @@ class Segments:
     # ---- holes ---------------------------------------------------------------------------------------------------
 
     def _hold(
-        self, time_ns: int, connection: _Connection, direction: int, start: int, stop: int, payload: bytes
+        self, time_ns: int, connection: Connection, direction: int, start: int, stop: int, payload: bytes
     ) -> None:
         """Keep a segment that lies behind a hole, as Linux does."""
         one = connection.directions[direction]
@@ -440,7 +372,7 @@ class Segments:
         while self._held_bytes > HELD_BYTES:
             self._give_up(time_ns, next(iter(self._holding.values())))
 
-    def _account(self, connection: _Connection, one: _Direction, change: int) -> None:
+    def _account(self, connection: Connection, one: Direction, change: int) -> None:
         one.held_bytes += change
         self._held_bytes += change
         if connection.directions[0].held_bytes or connection.directions[1].held_bytes:
@@ -448,7 +380,7 @@ class Segments:
         else:
             self._holding.pop(connection.cookie, None)
 
-    def _drain(self, time_ns: int, connection: _Connection, direction: int) -> None:
+    def _drain(self, time_ns: int, connection: Connection, direction: int) -> None:
         """Deliver what no longer lies behind a hole."""
         one = connection.directions[direction]
         count = gone = 0
@@ -463,7 +395,7 @@ class Segments:
             self._account(connection, one, -gone)
 
     def _go_on(
-        self, time_ns: int, connection: _Connection, direction: int, start: int, stop: int, payload: bytes
+        self, time_ns: int, connection: Connection, direction: int, start: int, stop: int, payload: bytes
     ) -> None:
         """Deliver of a held segment what was not delivered before and belongs to the stream."""
         one = connection.directions[direction]
@@ -473,7 +405,7 @@ class Segments:
             one.next = max(one.next, start)
             self._deliver(time_ns, connection, direction, payload[one.next - start :], stop - one.next)
 
-    def _give_up(self, time_ns: int, connection: _Connection) -> None:
+    def _give_up(self, time_ns: int, connection: Connection) -> None:
         """Give up all holes of a connection: what is held of both directions goes on in the order in which it came.
 
         Where one is the capture's fault the others are taken to be so, too: an answer must not pass its request.
@@ -496,7 +428,7 @@ class Segments:
                 one.next = one.reach()
                 self._write_data(time_ns, connection, direction, b"", 0)  # says how far the hole reaches
 
-    def _wait(self, connection: _Connection, time_ns: int) -> None:
+    def _wait(self, connection: Connection, time_ns: int) -> None:
         if connection.cookie not in self._waiting:
             connection.due_ns = time_ns + GRACE_NS
             self._waiting[connection.cookie] = connection
@@ -504,23 +436,26 @@ class Segments:
 
     def _give_up_holes(self, time_ns: int) -> None:
         """Give up what is due; no record since then was written, so theirs may have the time when it was."""
-        for connection in list(self._waiting.values()):
+        while self._waiting:
+            connection = next(iter(self._waiting.values()))
             due_ns = connection.due_ns
-            if due_ns <= time_ns:
-                del self._waiting[connection.cookie]
-                if not connection.is_closed and any(one.next < one.reach() for one in connection.directions):
-                    self._give_up(due_ns, connection)
-                    self._end_if_done(due_ns, connection)
-        self._next_due_ns = min((one.due_ns for one in self._waiting.values()), default=1 << 63)
+            if due_ns > time_ns:
+                self._next_due_ns = due_ns
+                return
+            del self._waiting[connection.cookie]
+            if not connection.is_closed and any(one.next < one.reach() for one in connection.directions):
+                self._give_up(due_ns, connection)
+                self._end_if_done(due_ns, connection)
+        self._next_due_ns = NEVER
 
     # ---- ends ----------------------------------------------------------------------------------------------------
 
-    def _end_if_done(self, time_ns: int, connection: _Connection) -> None:
+    def _end_if_done(self, time_ns: int, connection: Connection) -> None:
         one, other = connection.directions
         if 0 <= one.fin <= one.next and 0 <= other.fin <= other.next:
             self._end(time_ns, connection, 0)
 
-    def _end(self, time_ns: int, connection: _Connection, flags: int) -> None:
+    def _end(self, time_ns: int, connection: Connection, flags: int) -> None:
         """Write the end of a connection, just behind its last bytes."""
         if connection.is_closed or not connection.is_open:
             return
@@ -531,19 +466,19 @@ class Segments:
         self._write(time_ns + 1, connection, "CLOSE", flags, ECONNRESET if is_early else 0)
         connection.ended_ns = time_ns
 
-    def _fail(self, time_ns: int, connection: _Connection, error: int) -> None:
+    def _fail(self, time_ns: int, connection: Connection, error: int) -> None:
         """Write that a connection was never established."""
         connection.is_closed = True
         connection.ended_ns = time_ns
         self._write(time_ns, connection, "ERROR", 0, error)
         self._drop_held(connection)
 
-    def _drop_held(self, connection: _Connection) -> None:
+    def _drop_held(self, connection: Connection) -> None:
         for one in connection.directions:
             one.held.clear()
             self._account(connection, one, -one.held_bytes)
 
-    def _forget(self, time_ns: int, connection: _Connection) -> None:
+    def _forget(self, time_ns: int, connection: Connection) -> None:
         """End a connection of which nothing more is wanted."""
         if not connection.is_closed:
             if connection.is_open:
@@ -580,7 +515,7 @@ class Segments:
             else:
                 self._write(time_ns, connection, "ERROR")
 
-    def _write(self, time_ns: int, connection: _Connection, event: str, flags: int = 0, error: int = 0) -> None:
+    def _write(self, time_ns: int, connection: Connection, event: str, flags: int = 0, error: int = 0) -> None:
         """Write a connection record; the client is local."""
         sent, received = connection.directions
         client, server = connection.ends
