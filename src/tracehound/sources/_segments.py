@@ -9,13 +9,11 @@ have passed; when too much waits behind it; at the end. The next record then lie
 """
 
 from bisect import bisect_left
-from collections.abc import Callable
 from errno import ECONNREFUSED, ECONNRESET
 from socket import IPPROTO_TCP
-from typing import Any, Final, final
+from typing import Final, final
 
 from tracehound.sources._capture_connection import (
-    CAPTURE_UNKNOWN,
     CLIENT,
     SERVER,
     Connection,
@@ -26,6 +24,7 @@ from tracehound.sources._capture_connection import (
 )
 from tracehound.sources._capture_records import CaptureRecords
 from tracehound.sources._packets import Segment
+from tracehound.sources._stream_records import Detect, StreamRecords
 
 SECOND_NS: Final = 1_000_000_000
 NEVER: Final = 1 << 63
@@ -40,27 +39,10 @@ HELD_COST: Final = 120  # what a held segment takes beside its bytes
 IDENTS: Final = 32  # of the newest packets of a direction: one with the same is a copy, not sent again
 RESET_AHEAD: Final = 1 << 20  # so much may be missing before a reset that is believed
 
-# As the kernel side: pieces of a call, bytes that detectors see, calls and bytes without a verdict
-PIECE_BYTES: Final = 16384
-DETECT_BYTES: Final = 32
-UNKNOWN_BYTES: Final = 65536
-UNKNOWN_CALLS: Final = 256
-MATCH_STRONG: Final = 2
-CAPTURE_FRAMED: Final = 1
-CAPTURE_COUNT: Final = 3
-
 FIN: Final = 1
 SYN: Final = 2
 RST: Final = 4
 ACK: Final = 16
-
-# Of include/net/tcp_states.h
-ESTABLISHED: Final = 1
-CLOSED: Final = 7
-
-ATTEMPT: Final = 1
-
-Detect = Callable[[bytes, int, int, int], tuple[int, int]]
 
 
 @final
@@ -70,9 +52,7 @@ class Segments:
     def __init__(self, records: CaptureRecords, flags: dict[str, int], detect: Detect) -> None:
         """`flags`: of `enum connection_flag` and `enum data_flag`, by name."""
         self.shed = 0  # connections
-        self._records = records
-        self._detect = detect
-        self._captured, self._preexisting = flags["CONNECTION_CAPTURED"], flags["CONNECTION_PREEXISTING"]
+        self._streams = StreamRecords(records, flags, detect)
         self._reset, self._data_preexisting = flags["CONNECTION_RESET"], flags["DATA_PREEXISTING"]
         self._by_ends: dict[Key, tuple[Connection, int]] = {}
         self._known: dict[int, Connection] = {}  # by cookie; roughly the longest unused first
@@ -260,7 +240,7 @@ class Segments:
     def _open(self, time_ns: int, connection: Connection) -> None:
         connection.is_open = True
         connection.established_ns = time_ns
-        self._write(time_ns, connection, "SNAPSHOT" if connection.is_partial else "OPEN")
+        self._streams.write_event(time_ns, connection, "SNAPSHOT" if connection.is_partial else "OPEN")
         connection.flags = self._data_preexisting if connection.is_partial else 0
         if connection.directions[CLIENT].held:
             self._drain(time_ns, connection, CLIENT)
@@ -276,7 +256,7 @@ class Segments:
         if stop <= one.next:
             is_probe = size == 1 and stop == one.next  # of a keep-alive, or of a window that is closed
             if not is_probe and segment.ident not in one.idents and stop > 0:
-                self._retransmitted(time_ns, connection, segment)
+                self._streams.write_retransmit(time_ns, connection, segment)
             return
         if segment.ident:
             one.idents[segment.ident] = None
@@ -290,62 +270,9 @@ class Segments:
             self._hold(time_ns, connection, direction, position, stop, payload)
             return
         known = one.next - position
-        self._deliver(time_ns, connection, direction, payload[known:] if known else payload, stop - one.next)
+        self._streams.deliver(time_ns, connection, direction, payload[known:] if known else payload, stop - one.next)
         if one.held:
             self._drain(time_ns, connection, direction)
-
-    def _retransmitted(self, time_ns: int, connection: Connection, segment: Segment) -> None:
-        connection.retransmits += 1
-        fields = {
-            "cookie": connection.cookie, "sequence": segment.sequence, "size_bytes": segment.size,
-            "state": ESTABLISHED, "attempt": ATTEMPT,
-        }  # fmt: skip
-        self._records.add_retransmit(time_ns, fields)
-
-    def _deliver(self, time_ns: int, connection: Connection, direction: int, payload: bytes, size: int) -> None:
-        """Write the next bytes of a stream: `size`, of which the first were captured."""
-        if connection.capture_class == CAPTURE_UNKNOWN:
-            self._look(connection, direction, payload)
-        if connection.capture_class == CAPTURE_COUNT:
-            payload = b""
-        captured = len(payload)
-        if captured == size <= PIECE_BYTES:
-            self._write_data(time_ns, connection, direction, payload, size)
-            return
-        for at in range(0, captured, PIECE_BYTES):
-            piece = payload[at : at + PIECE_BYTES]
-            self._write_data(time_ns, connection, direction, piece, len(piece))
-        if captured < size:
-            self._write_data(time_ns, connection, direction, b"", size - captured)
-
-    def _write_data(self, time_ns: int, connection: Connection, direction: int, payload: bytes, size: int) -> None:
-        one = connection.directions[direction]
-        sequence = (one.base + one.next) & 0xFFFFFFFF if connection.transport == IPPROTO_TCP else 0
-        one.next += size
-        self._records.add_data(
-            (
-                time_ns, connection.cookie, one.next, size, len(payload), sequence, direction, connection.flags,
-                connection.verdict, connection.strength, connection.capture_class, *connection.constants,
-            ),
-            payload,
-        )  # fmt: skip
-
-    def _look(self, connection: Connection, direction: int, payload: bytes) -> None:
-        """Show the detectors a segment, or the stream's first bytes while they are fewer than detectors read."""
-        one = connection.directions[direction]
-        head = payload[:DETECT_BYTES]
-        filled = len(one.prefix)
-        if one.next == filled and filled < DETECT_BYTES and (filled or len(payload) < DETECT_BYTES):
-            one.prefix = head = (one.prefix + head)[:DETECT_BYTES]
-        verdict, strength = self._detect(head, direction, connection.transport, connection.ends[SERVER][1])
-        if strength > connection.strength:
-            connection.verdict, connection.strength = verdict, strength
-            if strength == MATCH_STRONG:
-                connection.capture_class = CAPTURE_FRAMED
-        one.calls += 1
-        one.unknown_bytes += len(payload)
-        if not connection.verdict and (one.unknown_bytes >= UNKNOWN_BYTES or one.calls >= UNKNOWN_CALLS):
-            connection.capture_class = CAPTURE_COUNT
 
     # ---- holes ---------------------------------------------------------------------------------------------------
 
@@ -403,7 +330,7 @@ class Segments:
             stop, payload = one.fin, payload[: max(one.fin - start, 0)]
         if stop > one.next:
             one.next = max(one.next, start)
-            self._deliver(time_ns, connection, direction, payload[one.next - start :], stop - one.next)
+            self._streams.deliver(time_ns, connection, direction, payload[one.next - start :], stop - one.next)
 
     def _give_up(self, time_ns: int, connection: Connection) -> None:
         """Give up all holes of a connection: what is held of both directions goes on in the order in which it came.
@@ -426,7 +353,7 @@ class Segments:
                 self._go_on(time_ns, connection, direction, *held_or_end[:3])
             elif one.reach() > one.next:
                 one.next = one.reach()
-                self._write_data(time_ns, connection, direction, b"", 0)  # says how far the hole reaches
+                self._streams.write_data(time_ns, connection, direction, b"", 0)  # says how far the hole reaches
 
     def _wait(self, connection: Connection, time_ns: int) -> None:
         if connection.cookie not in self._waiting:
@@ -463,14 +390,14 @@ class Segments:
         connection.is_closed = True
         connection.ended_ns = connection.ended_ns or time_ns
         is_early = bool(flags & self._reset) and any(one.fin < 0 for one in connection.directions)
-        self._write(time_ns + 1, connection, "CLOSE", flags, ECONNRESET if is_early else 0)
+        self._streams.write_event(time_ns + 1, connection, "CLOSE", flags, ECONNRESET if is_early else 0)
         connection.ended_ns = time_ns
 
     def _fail(self, time_ns: int, connection: Connection, error: int) -> None:
         """Write that a connection was never established."""
         connection.is_closed = True
         connection.ended_ns = time_ns
-        self._write(time_ns, connection, "ERROR", 0, error)
+        self._streams.write_event(time_ns, connection, "ERROR", 0, error)
         self._drop_held(connection)
 
     def _drop_held(self, connection: Connection) -> None:
@@ -511,39 +438,9 @@ class Segments:
                 continue
             if connection.is_open:
                 self._give_up(time_ns, connection)
-                self._write(time_ns + 1, connection, "SNAPSHOT")
+                self._streams.write_event(time_ns + 1, connection, "SNAPSHOT")
             else:
-                self._write(time_ns, connection, "ERROR")
-
-    def _write(self, time_ns: int, connection: Connection, event: str, flags: int = 0, error: int = 0) -> None:
-        """Write a connection record; the client is local."""
-        sent, received = connection.directions
-        client, server = connection.ends
-        is_end = event in ("CLOSE", "ERROR")
-        is_known = connection.transport == IPPROTO_TCP and (not connection.is_partial or connection.started_ns)
-        values: dict[str, Any] = {
-            "cookie": connection.cookie,
-            "attempt": ATTEMPT,
-            "started_ns": connection.started_ns,
-            "established_ns": connection.established_ns,
-            "ended_ns": connection.ended_ns if is_end else 0,
-            "bytes_sent": max(sent.next, sent.fin),
-            "bytes_received": max(received.next, received.fin),
-            "bytes_read": max(received.next, received.fin),
-            "base_sent": max(sent.base, 0) if is_known else 0,
-            "base_received": max(received.base, 0) if is_known else 0,
-            "retransmits": connection.retransmits,
-            "error": error,
-            "local_address": _padded(client[0]),
-            "remote_address": _padded(server[0]),
-            "local_port": client[1],
-            "remote_port": server[1],
-            "family": connection.family,
-            "transport": connection.transport,
-            "state": (CLOSED if is_end else ESTABLISHED) if connection.transport == IPPROTO_TCP else 0,
-            "flags": flags | self._captured | (self._preexisting if connection.is_partial else 0),
-        }
-        self._records.add_connection(time_ns, event, values)
+                self._streams.write_event(time_ns, connection, "ERROR")
 
     # ---- UDP -----------------------------------------------------------------------------------------------------
 
@@ -561,11 +458,4 @@ class Segments:
         connection.time_ns = time_ns
         if not segment.size:
             return
-        if connection.capture_class == CAPTURE_UNKNOWN:
-            self._look(connection, direction, segment.payload)
-        payload = b"" if connection.capture_class == CAPTURE_COUNT else segment.payload
-        self._write_data(time_ns, connection, direction, payload, segment.size)
-
-
-def _padded(address: bytes) -> list[int]:
-    return list(address.ljust(16, b"\0"))
+        self._streams.deliver_datagram(time_ns, connection, direction, segment.payload, segment.size)
