@@ -1,5 +1,6 @@
 """TCP and UDP as captures show them: what was said, in its order, whole or marked, whatever happened to the packets."""
 
+import io
 import random
 import struct
 from collections.abc import Callable
@@ -10,9 +11,13 @@ import pytest
 from tests.sources import packets as p
 from tests.sources.packets import ACK, CLIENT4, FIN, PSH, RST, SERVER4, STEP_NS, SYN, Row, Rows, Talk, rows_of
 
+from tracehound.agent import Line
 from tracehound.btf import wire_layout
+from tracehound.config import Settings
 from tracehound.decode import Decoder, DecodeSettings
 from tracehound.protocols import load_protocols
+from tracehound.sinks._summary import Summary
+from tracehound.sinks.console import LiveRows
 from tracehound.sources.pcap import read_capture
 
 COLUMNS = ("resource", "status", "outcome", "gap", "truncated")
@@ -102,6 +107,25 @@ def test_payloads_of_a_capture_are_nobodys_and_from_packets(tmp_path: Path) -> N
         (None, None, "packet", "send", 0, 1001, p.request("/one"), "http1"),
         (None, None, "packet", "receive", 0, 5001, p.response(), "http1"),
     ]
+
+
+def test_lines_and_summary_name_addresses_where_no_process_is_known(tmp_path: Path) -> None:
+    talk, stream, summary = Talk().open().exchange("/one").close(), io.StringIO(), Summary()
+    refused = Talk(client=(CLIENT4, 40001), time_ns=talk.time_ns)
+    refused.add(0, SYN, seq=1000)
+    refused.add(1, RST | ACK, seq=0, ack=1001)
+    (tmp_path / "capture").write_bytes(p.pcap(talk.packets + refused.packets))
+    line = Line(Settings(), [LiveRows(stream), summary])
+    for batch in read_capture(tmp_path / "capture", line.layout):
+        line.feed(batch)
+        line.advance()
+    line.finish(line.merge.watermark_ns)
+    summary.close()
+    first, second = stream.getvalue().splitlines()
+    assert " 10.0.0.1 → 10.0.0.2:80 " in first and "GET /one" in first
+    assert " 10.0.0.1 → 10.0.0.2:80 " in second and "ECONNREFUSED" in second
+    ((key, group),) = summary.calls.groups.items()
+    assert (key.name, key.peer, key.port, group.requests) == ("10.0.0.1", "10.0.0.2", 80, 1)
 
 
 # ---- handshakes ------------------------------------------------------------------------------------------------------
