@@ -128,6 +128,8 @@ enum connection_flag {
 	CONNECTION_SHARED = 2,	    /* several threads used one direction */
 	CONNECTION_RESET = 4,	    /* ended by a reset, either side's */
 	CONNECTION_NEVER_ACCEPTED = 8,
+	CONNECTION_CAPTURED = 16, /* from packets, not from an end: local is the client, if there
+				     is a base_sent; nothing is known of processes and calls */
 };
 
 struct connection_record {
@@ -356,6 +358,13 @@ enum loss_counter {
 	LOSS_OPAQUE_BYTES = 6,	  /* bytes of calls whose payload cannot be read */
 	LOSS_CAPTURE_LIMITED = 7, /* overload: less was captured */
 	LOSS_COUNTERS = 8,
+
+	/* Of captures, not of the kernel side. */
+	LOSS_PACKET_DROPPED = 9,   /* by what captured, as it says */
+	LOSS_PACKET_DAMAGED = 10,  /* headers that are cut off or cannot be */
+	LOSS_PACKET_UNREAD = 11,   /* of a link type that is not read */
+	LOSS_FRAGMENT_LOST = 12,   /* IP datagrams that never were complete */
+	LOSS_CONNECTION_SHED = 13, /* too many at once */
 };
 
 /* A counter of the kernel side that rose between first_ns and last_ns. */

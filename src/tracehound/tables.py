@@ -171,7 +171,7 @@ REQUESTS: Final = (
 PAYLOADS: Final = (
     Column("connection", "int64", "which connection"),
     Column("direction", "string", "send, receive"),
-    Column("source", "string", "syscall, openssl, ..."),
+    Column("source", "string", "syscall, packet, openssl, ..."),
     Column("protocol", "string", "protocol of the connection"),
     Column("transport", "string", "tcp, udp, unix"),
     Column("position", "int64", "byte in the stream"),

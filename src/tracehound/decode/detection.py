@@ -76,7 +76,7 @@ class Detection:
             and window
             and (len(window) > len(piece.head) or len(window) < SHORTEST_HEAD or connection.redetected)
         ):
-            server_port = connection.ports[connection.role == ROLE_CLIENT]
+            server_port = connection.ports[connection.side == ROLE_CLIENT]
             head = window[:LONGEST_HEAD]
             verdict, strength = self._detect(head, piece.direction, piece.transport, server_port)
         if not verdict:
@@ -91,7 +91,7 @@ class Detection:
         streams = connection.streams
         assert streams is not None
         other = streams[1 - stream.direction]
-        kinds = (stream.kind,) if connection.role else (REQUEST, RESPONSE)
+        kinds = (stream.kind,) if connection.side else (REQUEST, RESPONSE)
         first = stream.buffer.cursor
         found = next((kind for kind in kinds if find_start(protocol, stream, kind)), None)
         stream.skipped += stream.buffer.cursor - first

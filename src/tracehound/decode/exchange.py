@@ -149,8 +149,8 @@ class Connection:
     __slots__ = (
         "attempt", "began_ns", "cookie", "error_count", "facts", "facts_batch", "facts_slot", "given_up", "id",
         "is_early_hold", "joined", "last_request_ns", "opened", "orphans", "owed", "paired", "parked", "pipelined",
-        "ports", "protocol", "queue", "queued_bytes", "record", "redetected", "role", "slowest_ns", "state", "streams",
-        "turns", "waiting", "waiting_by_key", "why",
+        "ports", "protocol", "queue", "queued_bytes", "record", "redetected", "role", "side", "slowest_ns", "state",
+        "streams", "turns", "waiting", "waiting_by_key", "why",
     )  # fmt: skip
 
     def __init__(self, cookie: int, attempt: int, began_ns: int) -> None:
@@ -158,7 +158,8 @@ class Connection:
         self.began_ns = began_ns  # time of its first record
         self.attempt = attempt
         self.id = cookie << 8 | attempt & 0xFF
-        self.role = 0
+        self.role = 0  # of the process whose records these are
+        self.side = 0  # which end is the local one; of a capture, which has no role, too, if its SYN was seen
         self.ports = (0, 0)  # local, remote
         self.opened = False  # its open or accept was seen
         self.joined = False  # it was there before the trace

@@ -30,7 +30,14 @@ _LAST: Final = np.iinfo(np.int64).max
 _NO_SEQUENCE: Final = np.iinfo(np.uint64).max  # RING_SEQ_NONE: the record came by an iterator
 CLOCK_STEP_NS: Final = 1_000_000  # between two anchors, beyond what slewing explains
 SLEW: Final = 0.001  # adjtimex(2) slews by at most 500 ppm; twice that for the error of reading
-STAGES: Final = {"ring_full": "ring", "backlog_full": "drain", "capture_limited": "capture"}
+STAGES: Final = {
+    "ring_full": "ring",
+    "backlog_full": "drain",
+    "capture_limited": "capture",
+    **dict.fromkeys(
+        ("packet_dropped", "packet_damaged", "packet_unread", "fragment_lost", "connection_shed"), "capture"
+    ),
+}
 
 
 class Loss(NamedTuple):

@@ -10,7 +10,7 @@ from tracehound.decode.exchange import FAR, Connection, Stream
 from tracehound.decode.pairing import GAP, Pairing
 from tracehound.errors import ProtocolError
 from tracehound.protocols._buffer import StreamBuffer
-from tracehound.protocols._protocol import INTERIM, SWITCH, TRUNCATED, Protocol, Request, Response
+from tracehound.protocols._protocol import INTERIM, REQUEST, SWITCH, TRUNCATED, Protocol, Request, Response
 
 SKIP_BYTES: Final = 65536  # a message that ends farther ahead is not captured
 SHORTEST_HEAD: Final = 64  # less is kept, for more to join it, before it is said what it is
@@ -128,6 +128,8 @@ class Parsing:
         buffer = stream.buffer
         edge = buffer.base + max(buffer.cursor, len(buffer.data))
         was_lost = buffer.lost
+        if stream.kind == REQUEST and connection.waiting and buffer.cursor < len(buffer.data):
+            connection.pipelined = True  # the next request had begun before the answer to the one before
         buffer.jump()
         if stream.synced and not was_lost:
             self.count("uncaptured", buffer.base - edge, stream.time_ns, stream.time_ns, connection)

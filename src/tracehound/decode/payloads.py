@@ -69,17 +69,18 @@ class Payloads:
         if not len(records):
             return None
         attempts = [self._attempts.get(cookie, 0) & 0xFF for cookie in records["cookie"].tolist()]
+        is_packet = records["pid"] == 0  # of a capture: no process's
         is_tcp = (records["family"] != 1) & (records["transport"] == 6)
         passed = position - (records["position_end"].astype(np.int64) - records["call_size"])
         sequence = (records["sequence"].astype(np.int64) + passed) & 0xFFFFFFFF
         values = {
             "time_ns": records["time_ns"],
-            "pid": records["pid"],
-            "tid": records["tid"],
+            "pid": pa.array(records["pid"], mask=is_packet),
+            "tid": pa.array(records["tid"], mask=records["tid"] == 0),
             "preexisting": np.zeros(len(records), np.bool_),
             "connection": records["cookie"].astype(np.int64) << 8 | np.array(attempts, np.int64),
             "direction": name_column(records["direction"], DIRECTIONS.get),
-            "source": ["syscall"] * len(records),
+            "source": name_column(is_packet, lambda captured: "packet" if captured else "syscall"),
             "protocol": name_column(records["verdict"], self._protocols.get),
             "transport": transport_column(records["family"], records["transport"]),
             "position": position,

@@ -51,12 +51,13 @@ class RequestRows:
         count = len(rows)
         slots, flag_bits = np.array(slot), np.array(flags, np.int64)
         threads = np.array(who, np.uint64)
+        pids = (threads >> np.uint64(32)).astype(np.int64)
         tids = (threads & np.uint64(0xFFFFFFFF)).astype(np.int64)
         ends, starts = pa.array(end_ns, pa.int64()), np.array(start_ns, np.int64)
         positions = np.array(request_position, np.int64)
         values: dict[str, Any] = {
             "time_ns": np.array(time_ns, np.int64),
-            "pid": (threads >> np.uint64(32)).astype(np.int64),
+            "pid": pa.array(pids, pa.int64(), mask=pids == 0),
             "tid": pa.array(tids, pa.int64(), mask=tids == 0),
             "preexisting": np.zeros(count, np.bool_),
             "request": np.array(number, np.int64),
@@ -168,12 +169,15 @@ def connection_facts(connection: Connection) -> Facts:
     remote_ip = format_address(ends.family, ends.remote_address) if ends.remote_port else None
     return (
         *begin, format_address(ends.family, ends.local_address), ends.local_port or None, remote_ip,
-        ends.remote_port or None, exchange_prefix(ends, role),
+        ends.remote_port or None, exchange_prefix(ends, connection.side),
     )  # fmt: skip
 
 
 def exchange_prefix(ends: Endpoints, role: int) -> bytes | None:
-    """Return the first half of `exchange`, the same at both ends; None if the role or the bases are not known."""
+    """Return the first half of `exchange`, the same at both ends; None if the role or the bases are not known.
+
+    `role`: of the local end.
+    """
     if role not in ROLES:
         return None
     if ends.family == AF_UNIX:

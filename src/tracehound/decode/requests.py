@@ -17,7 +17,7 @@ from tracehound.decode.exchange import Connection, End, Piece, Stream
 from tracehound.decode.nat import Translations
 from tracehound.decode.pairing import Pairing
 from tracehound.decode.parsing import CaptureOrder, Parsing
-from tracehound.decode.request_rows import RequestRows, connection_facts, endpoints_of
+from tracehound.decode.request_rows import ROLE_CLIENT, RequestRows, connection_facts, endpoints_of
 from tracehound.decode.settings import SECOND_NS, DecodeSettings
 from tracehound.decode.streams import Streams
 from tracehound.decode.unix_ends import UnixEndsOf, add_unix_ends
@@ -60,6 +60,7 @@ class Requests:
         self._streams = Streams(settings, self._pairing, self._parsing, detection)
         self._events = layout.enum("connection_event")
         self._preexisting = layout.enum("connection_flag")["CONNECTION_PREEXISTING"]
+        self._captured = layout.enum("connection_flag")["CONNECTION_CAPTURED"]
         flags, classes = layout.enum("data_flag"), layout.enum("capture_class")
         self._peek = flags["DATA_PEEK"]
         self._opaque = flags["DATA_OPAQUE"]
@@ -216,7 +217,9 @@ class Requests:
             connection.attempt = attempt
             connection.id = connection.cookie << 8 | attempt & 0xFF
             if int(record["role"]):
-                connection.role = int(record["role"])
+                connection.role = connection.side = int(record["role"])
+            elif int(record["flags"]) & self._captured and int(record["base_sent"]):
+                connection.side = ROLE_CLIENT
             connection.ports = (int(record["local_port"]), int(record["remote_port"]))
             connection.change_facts()
         if connection.streams is None:

@@ -33,6 +33,8 @@ Rows = npt.NDArray[np.void]
 _MOST: Final = np.iinfo(np.int64).max  # no socket moves more: beyond it the kernel side was wrong
 UNIX_COLUMNS: Final = ("local_path", "remote_path", "peer_pid")
 CLOSE: Final = 4  # of enum connection_event
+SNAPSHOT: Final = 7
+CAPTURED: Final = 16  # of enum connection_flag
 EVENTS: Final = {1: "open", 2: "accept", 3: "error", 4: "close", 7: "snapshot"}  # enum connection_event
 
 
@@ -103,11 +105,13 @@ def connection_rows(
     }
     for name in ("first_read_ns", "first_write_ns", "last_read_start_ns"):
         values[name] = _nullable(records[name], counted & (records[name] != 0))
+    is_called = records["flags"] & CAPTURED == 0  # a capture has no calls
     for name in ("send_calls", "receive_calls", "bytes_sent", "bytes_received", "retransmits"):
-        values[name] = _nullable(records[name], counted & (records[name] <= _MOST))
+        is_known = counted & (records[name] <= _MOST)
+        values[name] = _nullable(records[name], is_known & is_called if name.endswith("_calls") else is_known)
     values |= _unix(records, events.event == CLOSE, unix_ends)
     translations.forget(records[events.event == 4])
-    values |= _protocols(events, protocols_of, (4, 7) if is_end else (4,))
+    values |= _protocols(events, protocols_of, is_end)
     return build(TABLES["connections"], len(records), values)
 
 
@@ -176,11 +180,14 @@ def _actual_ends(records: Rows, translations: Translations) -> dict[str, Any]:
 
 
 def _protocols(
-    events: Events, protocols_of: MutableMapping[int, tuple[str | None, str | None]], of_events: tuple[int, ...]
+    events: Events, protocols_of: MutableMapping[int, tuple[str | None, str | None]], is_end: bool
 ) -> dict[str, Any]:
     nothing = (None, None)
     found: list[tuple[str | None, str | None]] = [nothing] * len(events.event)
-    at = np.flatnonzero(np.isin(events.event, of_events)).tolist()
+    if not is_end:  # a capture's snapshots are of its end
+        for row in np.flatnonzero((events.event == SNAPSHOT) & (events.records["flags"] & CAPTURED != 0)).tolist():
+            found[row] = protocols_of.get(int(events.connection[row]), nothing)
+    at = np.flatnonzero(np.isin(events.event, (CLOSE, SNAPSHOT) if is_end else (CLOSE,))).tolist()
     for row, connection in zip(at, events.connection[at].tolist(), strict=True):
         found[row] = protocols_of.pop(connection, nothing)
     return {"protocol": [protocol for protocol, _ in found], "why": [why for _, why in found]}

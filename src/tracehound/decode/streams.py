@@ -193,10 +193,10 @@ class Streams:
         elif piece.is_preexisting or piece.start > 0:
             connection.joined = True
         if not connection.role and piece.role:
-            connection.role = piece.role
+            connection.role = connection.side = piece.role
         if connection.ports == (0, 0):
             connection.ports = (piece.local_port, piece.remote_port)
-        request_direction = 1 if connection.role == ROLE_SERVER else 0
+        request_direction = 1 if connection.side == ROLE_SERVER else 0
         connection.streams = tuple(  # type: ignore[assignment]
             Stream(direction, REQUEST if direction == request_direction else RESPONSE) for direction in (0, 1)
         )

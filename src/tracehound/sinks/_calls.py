@@ -35,7 +35,7 @@ OTHERS: Final = "(others)"
 _COLUMNS: Final = (
     "service", "comm", "role", "peer_service", "remote_ip", "remote_port", "local_port", "protocol", "operation",
     "route", "resource", "statement", "status", "outcome", "error_type", "error_message", "request_bytes",
-    "response_bytes", "duration_ns", "exchange",
+    "response_bytes", "duration_ns", "exchange", "local_ip",
 )  # fmt: skip
 
 
@@ -269,7 +269,7 @@ def _with_names(rows: "pa.Table", *, is_served: bool) -> "pa.Table":
     positive = pc.fill_null(durations, 0).to_numpy()
     buckets = (np.log2(np.maximum(positive, 1)) * BUCKETS_PER_OCTAVE).astype(np.int64)
     columns = {
-        "name": pc.coalesce(rows["service"], rows["comm"], "?"),
+        "name": pc.coalesce(rows["service"], rows["comm"], rows["local_ip"], "?"),
         "peer": pc.coalesce(nothing, "") if is_served else pc.coalesce(peer_service, rows["remote_ip"], "?"),
         "is_service": pc.is_valid(peer_service),
         "port": rows["local_port"] if is_served else rows["remote_port"],

@@ -12,7 +12,9 @@ from tracehound.sinks._text import printable
 if TYPE_CHECKING:
     import pyarrow as pa
 
-BYTE_COUNTERS: Final = frozenset({"gap", "iov_cut", "opaque_bytes"})  # these count bytes, all others events
+BYTE_COUNTERS: Final = frozenset(
+    {"gap", "iov_cut", "opaque_bytes", "uncaptured", "window_shed"}
+)  # these count bytes, all others events
 _KINDS: Final = 1000  # distinct failures, and distinct directories, kept
 _NO_FILES: Final = "^/(dev|proc|sys)(/|$)"  # devices and the kernel's own: nothing is kept there
 ELSEWHERE: Final = ""  # directories beyond those kept
@@ -122,8 +124,8 @@ class Summary:
         import pyarrow.compute as pc
 
         failed = batch.filter(pc.equal(batch["event"], "error"))
-        for row in failed.select(["service", "comm", "remote_ip", "remote_port", "error"]).to_pylist():
-            name = printable(row["service"] or row["comm"] or "?")
+        for row in failed.select(["service", "comm", "local_ip", "remote_ip", "remote_port", "error"]).to_pylist():
+            name = printable(row["service"] or row["comm"] or row["local_ip"] or "?")
             peer = address(row["remote_ip"] or "?", row["remote_port"])
             key = ErrorKey("connect", row["error"] or "?", "cannot connect", name, peer)
             if key in self._connect_errors or len(self._connect_errors) < _KINDS:

@@ -32,9 +32,19 @@ _RESULT: Final = 5  # cells for the status
 _REQUEST_COLUMNS: Final = (
     "time_ns", "wall_time", "pid", "comm", "service", "role", "peer_service", "remote_ip", "remote_port", "operation",
     "resource", "statement", "status", "outcome", "error_type", "duration_ns",
-    "response_bytes",
+    "response_bytes", "local_ip",
 )  # fmt: skip
-_ERROR_COLUMNS: Final = ("time_ns", "wall_time", "pid", "comm", "service", "remote_ip", "remote_port", "error")
+_ERROR_COLUMNS: Final = (
+    "time_ns",
+    "wall_time",
+    "pid",
+    "comm",
+    "service",
+    "remote_ip",
+    "remote_port",
+    "error",
+    "local_ip",
+)
 
 
 class LiveRows:
@@ -85,6 +95,8 @@ class LiveRows:
 
     def _line(self, row: dict[str, Any], arrow: str, text: str, words: list[str], failed: bool) -> str:
         name = f"{row['service'] or row['comm'] or '?'}[{row['pid']}]"
+        if row["pid"] is None:  # of a capture: no process is known
+            name = row["local_ip"] or "?"
         peer = f"{row['peer_service']} :{row['remote_port']}" if row["peer_service"] else _address(row)
         if arrow == "←":
             peer = row["peer_service"] or row["remote_ip"] or "?"
