@@ -4,17 +4,26 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from tracehound.live import LiveTrace, TableView, trace
+    from tracehound.opened import Opened
+    from tracehound.opened import open_kept as open
 
-_HOMES = {"LiveTrace": "tracehound.live", "TableView": "tracehound.live", "trace": "tracehound.live"}
+_HOMES = {
+    "LiveTrace": "tracehound.live",
+    "Opened": "tracehound.opened",
+    "TableView": "tracehound.live",
+    "open": "tracehound.opened",
+    "trace": "tracehound.live",
+}
+_NAMES = {"open": "open_kept"}  # in their homes, where that is another one
 
-__all__ = ["LiveTrace", "TableView", "trace"]
+__all__ = ["LiveTrace", "Opened", "TableView", "open", "trace"]
 
 
 def __getattr__(name: str) -> Any:
     if name in _HOMES:
         import importlib
 
-        return getattr(importlib.import_module(_HOMES[name]), name)
+        return getattr(importlib.import_module(_HOMES[name]), _NAMES.get(name, name))
     raise AttributeError(f"module 'tracehound' has no attribute {name!r}")
 
 

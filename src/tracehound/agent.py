@@ -11,11 +11,11 @@ import time
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from queue import SimpleQueue
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 import numpy as np
 
-from tracehound.batch import MERGE_LAG_NS, Batch, Merge, split
+from tracehound.batch import MERGE_LAG_NS, Batch, Merge, Raw, split
 from tracehound.btf import Layout, wire_layout
 from tracehound.config import BY_ROW, IN_KERNEL, MIB, Filter, Settings
 from tracehound.errors import KernelError, NotSupported, TargetError
@@ -25,8 +25,17 @@ from tracehound.kernel.netfilter import has_nat
 from tracehound.kernel.privileged import TRACE_NONE, CaptureOrderWords, LoadSettings, Privileged
 from tracehound.kernel.probes import DEFAULT_FEATURES, FEATURES, ProgramStatus, check_features
 from tracehound.kernel.ring import Drain
-from tracehound.procfs import FactWriter, ProcessFacts, add_cgroup, add_clock, add_seed, boot_id, read_process
-from tracehound.protocols import load_protocols
+from tracehound.procfs import (
+    FactWriter,
+    ProcessFacts,
+    add_cgroup,
+    add_clock,
+    add_config,
+    add_seed,
+    boot_id,
+    read_process,
+)
+from tracehound.protocols import Protocol, load_protocols
 from tracehound.resolve import Found, resolve
 from tracehound.spawn import check_command, shell_exit_code, spawn
 from tracehound.target import Cgroup, Command, Host, Processes, Target, describe
@@ -35,6 +44,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from tracehound.sinks import Sink, Source
+    from tracehound.sources.tape import Packed, TapeWriter
 
 PACE_S: Final = 0.025  # at most this often records are taken: small batches cost more than they bring
 IDLE_S: Final = 0.2
@@ -46,15 +56,32 @@ ROOT_CGROUP: Final = 1  # its id: every process is in it or below
 ORPHANS_S: Final = 0.05  # after CMD ended its last sockets are still being torn down
 
 
-class Line:
-    """Records in, rows out. Gives the same rows however its input is cut."""
+class Read(NamedTuple):
+    """Records of one ring, sorted by kind, and as a frame of the tape if there is one."""
 
-    def __init__(self, settings: Settings, sinks: Sequence["Sink"], layout: Layout | None = None) -> None:
+    batch: Batch
+    packed: "Packed | None" = None
+
+
+class Line:
+    """Records in, rows out. Gives the same rows however its input is cut.
+
+    A tape, if there is one, gets all that comes in, in the order in which it does.
+    """
+
+    def __init__(
+        self,
+        settings: Settings,
+        sinks: Sequence["Sink"],
+        layout: Layout | None = None,
+        tape: "TapeWriter | None" = None,
+        protocols: Sequence[Protocol] | None = None,
+    ) -> None:
         from tracehound import decode, enrich
         from tracehound.decode.losses import Rises
 
         self.layout = layout or wire_layout()
-        protocols = load_protocols()
+        protocols = protocols or load_protocols()
         budgets = settings.budgets
         decode_settings = decode.DecodeSettings(
             response_timeout_ns=int(settings.response_timeout_s * 1e9),
@@ -65,13 +92,27 @@ class Line:
         self.decoder = decode.Decoder(self.layout, protocols, decode_settings)
         self.enrichers = enrich.make_enrichers(protocols, redact=settings.redact)
         self.merge = Merge(self.layout)
-        self.sinks = sinks
+        self.sinks = sinks if tape is None else [*sinks, tape]
         self._row_filters = [each for each in settings.filters if each.name in BY_ROW]
         self.events = 0
         self._rises = Rises()
+        self._tape = tape
+        self._first_facts: dict[str, pa.RecordBatch] | None = {}  # until something is decoded
 
-    def feed(self, batch: Batch) -> None:
+    def read(self, raw: Raw) -> Read:
+        """Sort raw records of one ring by kind, for `feed`; they can be given back afterwards."""
+        batch = split(raw, self.layout)
+        if self._tape is None:
+            return Read(batch)
+        return Read(batch, self._tape.pack(raw, sum(map(len, batch.records.values()))))
+
+    def feed(self, batch: Batch, packed: "Packed | None" = None) -> None:
         """Take records of one ring, in the order in which they were read."""
+        if self._tape is not None and packed is not None:
+            newest = (int(records.fixed["time_ns"].max()) for records in batch.records.values() if len(records))
+            self._tape.put(packed, max(newest, default=0))
+        if self._first_facts is not None:
+            self._first_facts |= self.decoder.facts(batch)
         self.merge.push(batch)
 
     def advance(self) -> None:
@@ -82,12 +123,15 @@ class Line:
 
     def finish(self, time_ns: int) -> None:
         """Decode all that is left, end what is under way, and hand the rows to the sinks."""
+        if self._tape is not None:
+            self._tape.put_finish(time_ns)
         batch = self.merge.flush()
         if batch is not None:
             self._decode(batch)
         self.write(self.decoder.finish(time_ns))
 
     def _decode(self, batch: Batch) -> None:
+        self._first_facts = None
         self.events += sum(len(records.fixed) for kind, records in batch.records.items() if not kind.startswith("fact"))
         self.write(self.decoder.decode(batch))
 
@@ -102,10 +146,18 @@ class Line:
             for sink in self.sinks:
                 sink.write(public)
 
+    def write_probes(self, rows: "pa.RecordBatch") -> None:
+        """Write rows of `probes`; those at the start come before any record is decoded, but know its clock."""
+        if self._tape is not None:
+            self._tape.put_probes(rows)
+        self.write({**(self._first_facts or {}), "probes": rows})
+
     def count_losses(self, time_ns: int, counters: Mapping[tuple[str, str], int] | None = None) -> None:
         """Write rows for what was counted here, and in `counters` by (stage, counter), since the last time."""
         from tracehound.decode.losses import loss_rows
 
+        if self._tape is not None:
+            self._tape.put_counts(time_ns, counters or {})
         ours = {("split", "damaged"): self.merge.damaged, ("merge", "late"): self.merge.late}
         rows = self._rises.take(ours | dict(counters or {}), time_ns)
         if rows:
@@ -144,6 +196,8 @@ class Trace:
         self.still_running: list[int] = []
         self.notes: list[str] = []  # what the user should be told of the start
         self.failure: BaseException | None = None
+        self.ending: dict[str, int | str] = {}  # for a tape: elapsed_ns and outcome, as the summary has them
+        self._tape: TapeWriter | None = None
         self._line: Line | None = None
         self._kernel: Privileged | None = None
         self._drain: Drain | None = None
@@ -178,6 +232,14 @@ class Trace:
             )
         )
 
+    def open_tape(self, path: str | os.PathLike[str]) -> None:
+        """Keep all records in a new file, after the load and before the start; raises SinkError."""
+        from tracehound.recording import state_folder
+        from tracehound.sources.tape import TapeWriter
+
+        facts = recording_source(self.target, True, self.switches).facts
+        self._tape = TapeWriter(path, facts, self.layout, self.settings.tape_mib * MIB, state_folder()[1])
+
     def start(self, sinks: Sequence["Sink"]) -> None:
         """Start the command, or take in what runs; hand its rows to `sinks` from a thread; they stay the caller's.
 
@@ -185,12 +247,12 @@ class Trace:
         be read.
         """
         assert self._kernel is not None, "load() comes first"
-        self._line = Line(self.settings, sinks, self.layout)
+        self._line = Line(self.settings, sinks, self.layout, self._tape)
         self._start_drain(self._kernel)
+        add_config(self._facts, self.settings.to_text())
         add_clock(self._facts)
-        first = split(self._facts.take(), self.layout)
-        self._line.feed(first)
-        self._line.write({**self._line.decoder.facts(first), "probes": probe_rows(self._kernel.statuses)})
+        self._line.feed(*self._line.read(self._facts.take()))
+        self._line.write_probes(probe_rows(self._kernel.statuses))
         self._losses, self._losses_ns = self._kernel.losses(), time.monotonic_ns()
         self._is_in_initial_namespace = self._kernel.mark_self(TRACE_NONE) == os.getpid()
         self.started_ns = time.monotonic_ns()
@@ -221,11 +283,11 @@ class Trace:
         if records is not None:
             self._check_pids(records.fixed)
             if kernel.switches["processes"]:
-                line.feed(split(self._seed_records(records.fixed), self.layout))
+                line.feed(*line.read(self._seed_records(records.fixed)))
         elif self._found.pids:
             self._check_pids(np.empty(0, self.layout.dtypes["exec"]))
         if kernel.switches["tcp"]:
-            line.feed(split(seed_sockets(kernel, self._found.networks), self.layout))
+            line.feed(*line.read(seed_sockets(kernel, self._found.networks)))
 
     def _check_pids(self, processes: np.ndarray) -> None:
         """Raise TargetError if a process ended before it was traced; note pids that are others in the kernel."""
@@ -333,9 +395,15 @@ class Trace:
 
     def stop(self) -> None:
         """End the trace: detach, drain, decode the rest, flush, unload. Idempotent; raises what failed on the way."""
+        ended_ns = time.monotonic_ns()
         if self._thread.is_alive():
             self._stopping.set()
             self._finished.wait()
+        if self._tape is not None and self._thread.ident is None:
+            self._tape.discard()
+        elif self._tape is not None:
+            self._tape.ending = {"elapsed_ns": ended_ns - self.started_ns, "outcome": ""} | self.ending
+            self._tape.close()
         self._undo()
         if self.failure is not None:
             failure, self.failure = self.failure, None
@@ -390,19 +458,19 @@ class Trace:
     def _take(self) -> None:
         """Move what the drain has through the line, and give the kernel the orders that come out."""
         assert self._drain is not None and self._kernel is not None and self._line is not None
-        arenas, batches = self._drain.take(), list[Batch]()
+        arenas, drained = self._drain.take(), list[Read]()
         while arenas:  # each is given back as soon as it is read
-            batches.append(split(arenas.pop(0), self.layout))
-        for batch in batches:
+            drained.append(self._line.read(arenas.pop(0)))
+        for batch, _ in drained:
             if "exec" in batch.records:
                 self._look_at(batch.records["exec"].fixed)
         while not self._listed.empty():
-            self._line.feed(split(self._listed.get(), self.layout))
+            self._line.feed(*self._line.read(self._listed.get()))
         facts = self._facts.take()
         if facts:
-            self._line.feed(split(facts, self.layout))
-        for batch in batches:
-            self._line.feed(batch)
+            self._line.feed(*self._line.read(facts))
+        for read in drained:
+            self._line.feed(*read)
         self._line.advance()
         orders = self._line.decoder.take_orders()
         if orders:
@@ -456,8 +524,8 @@ class Trace:
             ring = self.layout.enum("ring_id")[f"RING_{name.upper()}"]
             for cpu, next_seq in enumerate(self._kernel.ring_sequences(ring)):
                 self._facts.add("fact_ring", now, {"ring": ring, "next_seq": next_seq}, cpu=cpu)
-        self._line.feed(split(self._facts.take(), self.layout))
-        self._line.write({"probes": probe_rows(self._kernel.statuses, self._kernel.runs())})
+        self._line.feed(*self._line.read(self._facts.take()))
+        self._line.write_probes(probe_rows(self._kernel.statuses, self._kernel.runs()))
         self._line.finish(now)
         self._line.flush()
 
@@ -523,13 +591,9 @@ def recording_source(target: Target, redact: bool = True, switches: Mapping[str,
     import platform
     from importlib.metadata import version
 
-    from tracehound import tables
     from tracehound.recording import Facts
     from tracehound.sinks import Source
 
-    extras = [column for p in load_protocols() for column in (*p.request_extras, *p.response_extras)]
-    columns = dict(tables.TABLES) | {"requests": tables.requests_columns(extras)}
-    schemas = {name: tables.arrow_schema(each) for name, each in columns.items()}
     shown = public_target(target, redact)
     facts = Facts(
         host=platform.node(),
@@ -540,4 +604,13 @@ def recording_source(target: Target, redact: bool = True, switches: Mapping[str,
         switches=dict(switches or {}),
         clock_anchors=((time.monotonic_ns(), time.time_ns()),),
     )
-    return Source(schemas, facts)
+    return Source(public_schemas(), facts)
+
+
+def public_schemas() -> "dict[str, pa.Schema]":
+    """Return the schemas of all tables, `requests` with the columns of every protocol."""
+    from tracehound import tables
+
+    extras = [column for p in load_protocols() for column in (*p.request_extras, *p.response_extras)]
+    columns = dict(tables.TABLES) | {"requests": tables.requests_columns(extras)}
+    return {name: tables.arrow_schema(each) for name, each in columns.items()}

@@ -54,6 +54,8 @@ CAPTURE_FRAMED: Final = 1
 CAPTURE_HEAD_TAIL: Final = 2
 
 Extras = tuple[str | int | None, ...]
+# (rule of enrich/redact.py, text) -> a text of the same length that redaction makes the same of, without the secrets
+Clean = Callable[[str, bytes], bytes]
 
 
 @final
@@ -137,3 +139,10 @@ class Protocol(NamedTuple):
     # at a hole (`buffer.cut`), before a gap is declared: True if the message under way is known to go on behind it; the
     # parser has then moved the cursor (`buffer.leap()`) and the driver goes on. None: every hole is a gap.
     bridge: Callable[["StreamBuffer", int, Any], bool] | None = None
+    # For `tape scrub`, never while tracing: (buffer, direction, state, clean), before `parse` with the same ones -> a
+    # function that is called at most once afterwards, with how many bytes from the cursor on the parser passed over
+    # (or, where it stopped for good, how many are there). It returns what those become: as many bytes, parsed into the
+    # same rows, without what no row shows. Framing, names, and what rows show once redacted (`clean`) must not change.
+    # By then buffer and state may be others: what they say has to be copied before. Bytes that no parser passed over
+    # become `x`. None: all do, and a scrubbed tape has no rows of the protocol.
+    scrub: Callable[["StreamBuffer", int, Any, Clean], Callable[[int], bytes]] | None = None
