@@ -118,13 +118,20 @@ class TapeReplay:
     """A tape on its way through the line. A context manager."""
 
     def __init__(self, tape: Tape, redact: bool = True) -> None:
-        """Compare the layouts and read the settings that were in force. Raises RecordingError."""
+        """Compare the layouts and read the settings that were in force; the tape is closed with this.
+
+        Raises RecordingError.
+        """
         self.tape = tape
         try:
             self._versions = Versions(tape.layout, wire_layout())
+            self.settings = self._read_settings(redact)
         except LayoutError as error:
+            tape.close()
             raise RecordingError(f"{tape.path} cannot be replayed: {error}") from error
-        self.settings = self._read_settings(redact)
+        except BaseException:
+            tape.close()
+            raise
 
     def _read_settings(self, redact: bool) -> Settings:
         from tracehound.decode.tails import tail_pieces
@@ -291,12 +298,7 @@ Replay = TapeReplay | CaptureReplay
 def open_replay(path: str | os.PathLike[str], redact: bool = True) -> Replay:
     """Open a tape or a capture; raises TargetError for another file, RecordingError for one that cannot be read."""
     if kind_of(path) == TAPE:
-        tape = Tape(path)
-        try:
-            return TapeReplay(tape, redact)
-        except BaseException:
-            tape.close()
-            raise
+        return TapeReplay(Tape(path), redact)
     return CaptureReplay(Path(path), redact)
 
 

@@ -11,12 +11,11 @@ from typing import Final
 
 from tracehound.enrich.secrets import BLANK, clean_arguments, clean_query, clean_text
 
-RULES: Final[dict[str, Callable[[str], str]]] = {"text": clean_text, "query": clean_query}
 FILLER: Final = "x"
 LONGEST: Final = 65_536  # characters of a text that is looked at; more is overwritten
 
 _TOKEN: Final = re.compile(
-    r"eyJ|gh[pousr]_|github_pat_|glpat-|AKIA|ASIA|xox[abeoprs]-|sk-|[spr]k_(?:live|test)_|AIza|hvs\.|%[0-9A-Fa-f]{2}"
+    r"eyJ|gh[pousr]_|github_pat_|glpat-|AKIA|ASIA|xox[abeoprs]-|sk-|[spr]k_(?:live|test)_|AIza|hvs\.|%40"
     r"|(?:Bearer|Basic|Digest|Negotiate|ApiKey|AWS4-HMAC-SHA256)(?=\W)"
 )
 _ITEM: Final = re.compile(r"[^&;]+")
@@ -25,9 +24,11 @@ Span = tuple[int, int]
 
 
 def fill(rule: str, raw: bytes) -> bytes:
-    """Return a text of the same length of which `rule` makes the same, without what the rule blanks."""
+    """Return a text of the same length of which `rule` (query or text) makes the same, without what it blanks."""
     text = raw.decode("latin-1")
-    filled = _fill(RULES[rule], text, [_fill_query(text)] if rule == "query" else [])
+    filled = _fill(clean_text, _fill_query(text) if rule == "query" else text)
+    if rule == "query" and clean_query(filled) != clean_query(text):
+        filled = FILLER * len(text)
     return filled.encode("latin-1")
 
 
@@ -38,7 +39,7 @@ def fill_arguments(arguments: Sequence[bytes]) -> list[bytes]:
     changed = [at for at, (text, clean) in enumerate(zip(texts, wanted, strict=True)) if text != clean]
     for at in changed:
         before = texts[at]
-        for candidate in _candidates(before, wanted[at], []):
+        for candidate in _candidates(before, wanted[at]):
             texts[at] = candidate
             if clean_arguments(texts)[at] == wanted[at]:
                 break
@@ -47,24 +48,22 @@ def fill_arguments(arguments: Sequence[bytes]) -> list[bytes]:
     return [text.encode("latin-1") for text in texts]
 
 
-def _fill(clean: Callable[[str], str], text: str, first: list[str]) -> str:
+def _fill(clean: Callable[[str], str], text: str) -> str:
     if len(text) > LONGEST:
         return FILLER * len(text)
     wanted = clean(text)
     if wanted == text:
         return text
-    return next((each for each in _candidates(text, wanted, first) if clean(each) == wanted), FILLER * len(text))
+    return next((each for each in _candidates(text, wanted) if clean(each) == wanted), FILLER * len(text))
 
 
-def _candidates(text: str, wanted: str, first: list[str]) -> Iterator[str]:
-    """Yield what may take the place of a text that is redacted to `wanted`, the simplest first."""
-    for base in (*first, text):
-        if base != text:
-            yield base
-        spans = _spans(base, wanted)
-        for chosen in (spans, _middle(base, wanted)):
-            for filled in (_plain, _shape, _marked):
-                yield _overwrite(base, chosen, filled)
+def _candidates(text: str, wanted: str) -> Iterator[str]:
+    """Yield what may take the place of a text that is redacted to `wanted`: outside of it all stands in `wanted`, too."""
+    spans = _spans(text, wanted)
+    is_all = _overwrite(text, spans, lambda _: BLANK) == wanted
+    for chosen in (spans, _middle(text, wanted)) if is_all else (_middle(text, wanted),):
+        for filled in (_plain, _shape, _marked):
+            yield _overwrite(text, chosen, filled)
 
 
 def _spans(text: str, wanted: str) -> list[Span]:

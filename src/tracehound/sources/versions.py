@@ -34,18 +34,18 @@ ENUMS: Final[Mapping[tuple[str, str], str]] = {
 }
 NOTHING: Final = ("l7_protocol", "l7_match", "connection_role")  # 0 says that nothing is known
 
-# Columns that say nothing without a member
+# Columns that say nothing without a member; none where zero is null anyway, and others may know it
 _ENDS: Final = ("connections", "listens", "requests")
 COLUMNS: Final[Mapping[tuple[str, str], tuple[str, ...]]] = {
-    ("fork", "child_ns_pid"): ("processes.ns_pid",),
+    ("fork", "child_ns_pid"): (),
     ("fork", "uid"): ("processes.uid",),
     ("fork", "cgroup_id"): ("processes.cgroup_id", "processes.cgroup", "processes.container"),
-    ("fork", "comm"): ("processes.comm",),
+    ("fork", "comm"): (),
     ("exec", "uid"): ("processes.uid",),
     ("exec", "cgroup_id"): ("processes.cgroup_id", "processes.cgroup", "processes.container"),
     ("exec", "ppid"): ("processes.ppid",),
-    ("exec", "ns_pid"): ("processes.ns_pid",),
-    ("exec", "comm"): ("processes.comm",),
+    ("exec", "ns_pid"): (),
+    ("exec", "comm"): (),
     ("exec", "exe_size"): ("processes.exe", "processes.argv"),
     ("exec", "argv_size"): ("processes.argv",),
     ("exit", "exit_code"): ("processes.exit_code",),
@@ -88,7 +88,7 @@ COLUMNS: Final[Mapping[tuple[str, str], tuple[str, ...]]] = {
     ("open", "open_flags"): ("files.flags", "files.mode"),
     ("open", "mode"): ("files.mode",),
     ("open", "result"): ("files.fd", "files.errno"),
-    ("open", "path_size"): ("files.path",),
+    ("open", "path_size"): ("files.path", "files.resolved_path"),
     ("open", "place_size"): ("files.resolved_path", "files.path"),
     ("fact_process", "service_size"): (),
 }
