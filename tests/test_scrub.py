@@ -161,10 +161,10 @@ def test_after_a_gap_the_rows_stay_too(
 
 def secret_requests(body_length: bool) -> list[bytes]:
     s = SECRET
-    body = f'{{"password": "{s}"}}\r\nGET /{s} HTTP/1.1\r\n\r\n'
-    framing = f"Content-Length: {len(body)}\r\n\r\n{body}" if body_length else (
-        f"Transfer-Encoding: chunked\r\nTrailer: {s}\r\n\r\n{len(body):x};sig={s}\r\n{body}\r\n0;{s}\r\nX-Sum: {s}\r\n\r\n"
-    )  # fmt: skip
+    body = f'{{"password": "{s}"}}\r\nGET /?{s} HTTP/1.1\r\n\r\n'
+    chunks = f"{len(body):x};sig={s}\r\n{body}\r\n0;{s}\r\nX-Sum: {s}\r\n\r\n"
+    chunked = f"Transfer-Encoding: chunked\r\nTrailer: {s}\r\n\r\n{chunks}"
+    framing = f"Content-Length: {len(body)}\r\n\r\n{body}" if body_length else chunked
     return [
         f"POST /a;v={s}/b?token={s}&{s}#{s} HTTP/1.1\r\nHost: shop\r\nCookie: sid={s}\r\nX-Any: {s}\r\n {s}\r\n"
         f"Authorization: Basic {s}\r\nUser-Agent: {s}@corp.example agent\r\n{framing}".encode(),

@@ -193,7 +193,7 @@ class _Watched:
         try:
             message = self._protocol.parse(buffer, kind, state.inner)
         except ProtocolError:
-            self._stream(state, kind).put(start, _shape(window))
+            self._stream(state, kind).put(start, passed(len(window)))
             raise
         if message is None:
             state.waiting[kind] = start, len(window), passed
@@ -225,15 +225,6 @@ class _Watched:
         self.settle(state)
         assert self._protocol.bridge is not None
         return self._protocol.bridge(buffer, kind, state.inner)
-
-
-def _shape(window: bytes) -> bytes:
-    """Return bytes that no parser understood with letters and digits replaced: nor will it understand these."""
-    table = bytearray(range(256))
-    table[128:] = X * 128
-    for first, last, filler in ((b"a", b"z", b"x"), (b"A", b"Z", b"X"), (b"0", b"9", b"0")):
-        table[first[0] : last[0] + 1] = filler * (last[0] - first[0] + 1)
-    return window.translate(bytes(table))
 
 
 @dataclass(frozen=True, slots=True)

@@ -75,7 +75,7 @@ def traffic(recorder: Recorder | None = None) -> Recorder:
     other.close(error=104, retransmits=2, srtt_us=50)
     found.add("fact_tick")
     exchange(client, server, 9)
-    found.lose(len(found.raw) - 2)  # of the response, at the client
+    found.lose(len(found.raw) - 2)  # of the response, at the server
     exchange(client, server, 10)
     client.send(b"GET /never?key=qsecretq HTTP/1.1\r\nHost: shop\r\nAuth")
     for socket in (client, server):

@@ -110,7 +110,7 @@ def with_whispers(theirs: Layout) -> Recorder:
     """Return the traffic with records of the kind `whisper` among those of the lifecycle ring."""
 
     class Whispering(Recorder):
-        def add(self, kind: str, tail: bytes = b"", **fields: object) -> None:  # type: ignore[override]
+        def add(self, kind: str, tail: bytes = b"", **fields: object) -> None:
             super().add(kind, tail, **fields)  # type: ignore[arg-type]
             if kind == "connection":
                 super().add("whisper", pid=1, tid=1, first=1, last=2)

@@ -58,7 +58,7 @@ def _fill(clean: Callable[[str], str], text: str) -> str:
 
 
 def _candidates(text: str, wanted: str) -> Iterator[str]:
-    """Yield what may take the place of a text that is redacted to `wanted`: outside of it all stands in `wanted`, too."""
+    """Yield what may take the place of a text that is redacted to `wanted`; what is kept of it stands in that."""
     spans = _spans(text, wanted)
     is_all = _overwrite(text, spans, lambda _: BLANK) == wanted
     for chosen in (spans, _middle(text, wanted)) if is_all else (_middle(text, wanted),):

@@ -18,9 +18,11 @@ from tracehound.protocols._http1_framing import (
     CHUNK_SIZE,
     HEAD,
     HEAD_LIMIT,
+    HEX_DIGITS,
     LAST_CHUNK,
     LINE_LIMIT,
     LONG_HEAD,
+    METHOD,
     SEEK_END,
     TAIL,
     TRAILERS,
@@ -45,6 +47,10 @@ PLAIN: Final = re.compile(
     rb"|[0-9a-fA-F]{2}(?:-[0-9a-fA-F]*)*",
     re.IGNORECASE,
 )
+STATUS_LINE: Final = re.compile(rb"HTTP/1\.. \d{3}")
+STATUS_BEGUN: Final = re.compile(rb"HTTP/1\.|(?:H(?:T(?:T(?:P(?:/1?)?)?)?)?)?\Z")
+REQUEST_LINE: Final = re.compile(rb"[!#$%&'*+.^_`|~0-9A-Za-z-]{1,32} .*HTTP/1\..\s*\Z", re.DOTALL)
+REQUEST_BEGUN: Final = re.compile(METHOD + rb" |[A-Z]{0,8}\Z")
 USER_INFO: Final = re.compile(rb"\A((?:[A-Za-z][A-Za-z0-9+.-]*://)?)([^/?#]*)@")
 
 
@@ -134,7 +140,9 @@ class Scrubber:
         is_whole = 0 <= stop <= self.stop and stop - at <= HEAD_LIMIT
         block = self.take(stop if is_whole else self.stop)
         line, newline, rest = block.partition(b"\n")
-        self.out += (self.first_line(line), newline, self.field_lines(rest))
+        is_known = self.begins_message(line, newline)
+        self.out += (self.first_line(line, newline) if is_known else self.no_first_line(line), newline)
+        self.out.append(self.field_lines(rest) if is_known else blank_shape(rest))
         if is_whole:
             head = Head()
             note_block(head, rest)
@@ -157,10 +165,24 @@ class Scrubber:
         self.mode = CHUNK_SIZE if head.coding == CHUNKED else UNTIL_END
         self.chunk_left = 0
 
-    def first_line(self, line: bytes) -> bytes:
+    def begins_message(self, line: bytes, newline: bytes) -> bool:
+        """Say whether a message begins with `line`, as far as it is here: anything else is not kept."""
+        if not self.is_request:
+            return bool(STATUS_LINE.match(line)) or (not newline and STATUS_BEGUN.match(line) is not None)
+        return bool(REQUEST_LINE.match(line) if newline else REQUEST_BEGUN.match(line))
+
+    def no_first_line(self, line: bytes) -> bytes:
+        """Keep what a message is looked for by, of a line that is none."""
+        found = (REQUEST_BEGUN if self.is_request else STATUS_BEGUN).match(line)
+        kept = found.end() if found else 0
+        return line[:kept] + blank_shape(line[kept:])
+
+    def first_line(self, line: bytes, newline: bytes) -> bytes:
         if not self.is_request:
             return line[:12] + blank(line[12:])
         method, space, rest = line.partition(b" ")
+        if not newline and len(line) <= HEAD_LIMIT:  # no row will show what is not whole
+            return method + space + blank(rest)
         end = len(rest.rstrip())
         target, between, version = rest[:end].rpartition(b" ")
         if not version.startswith(b"HTTP/") or not between:
@@ -178,6 +200,8 @@ class Scrubber:
         name, colon, value = line.partition(b":")
         if not colon:
             return blank(line)
+        if not line.endswith(b"\n"):  # cut off: no row shows it
+            return name + colon + blank(value)
         plain = name.rstrip().lower()
         self.keeps_value = plain in TEXTS
         if plain in TEXTS:
@@ -209,11 +233,9 @@ class Scrubber:
                 self.mode = HEAD
             return
         digits, semicolon, extension = line.partition(b";")
-        self.out.append(digits + semicolon + blank(extension))
-        try:
-            size = int(digits, 16)
-        except ValueError:
-            size = -1
+        is_size = not digits.strip().strip(HEX_DIGITS) and len(digits.strip()) <= 16
+        self.out.append((digits if is_size else blank_shape(digits)) + semicolon + blank(extension))
+        size = int(digits, 16) if is_size and digits.strip() else -1
         if not is_whole or size < 0:
             return
         if size == 0:

@@ -141,8 +141,9 @@ class Protocol(NamedTuple):
     bridge: Callable[["StreamBuffer", int, Any], bool] | None = None
     # For `tape scrub`, never while tracing: (buffer, direction, state, clean), before `parse` with the same ones -> a
     # function that is called at most once afterwards, with how many bytes from the cursor on the parser passed over
-    # (or, where it stopped for good, how many are there). It returns what those become: as many bytes, parsed into the
-    # same rows, without what no row shows. Framing, names, and what rows show once redacted (`clean`) must not change.
+    # (or, where it raised or stopped for good, how many are there). It returns what those become: as many bytes, parsed
+    # into the same rows, or refused in the same way, without what no row shows: framing, names, and what rows show once
+    # redacted (`clean`) stay; of bytes that are no message at most the shape.
     # By then buffer and state may be others: what they say has to be copied before. Bytes that no parser passed over
     # become `x`. None: all do, and a scrubbed tape has no rows of the protocol.
     scrub: Callable[["StreamBuffer", int, Any, Clean], Callable[[int], bytes]] | None = None
