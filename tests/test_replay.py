@@ -154,6 +154,30 @@ def test_a_frame_that_says_something_else_is_an_error_of_one_line(folder: Path) 
             replayed(path)
 
 
+@given(flips=st.lists(st.tuples(st.integers(0, 1 << 16), st.integers(0, 255)), min_size=1, max_size=6))
+@settings(max_examples=60)
+def test_records_that_no_kernel_writes_are_an_error_at_worst(
+    folder: Path, live: Rows, flips: list[tuple[int, int]]
+) -> None:
+    path = folder / "hostile.tape"
+    with Tape(folder / "whole.tape") as tape:
+        parts = [tapes.start_of(tape.facts, False, tape.layout.btf.data)]
+        frames = list(tape.frames())
+    records = next(number for number, frame in enumerate(frames) if frame.type == RECORDS and number)
+    for number, frame in enumerate(frames):
+        data = bytearray(frame.data)
+        for at, value in flips if number == records else ():
+            data[at % len(data)] = value
+        parts.append(tapes.pack(frame.type, bytes(data)))
+    path.write_bytes(b"".join(parts))
+    try:
+        found, _ = replayed(path)
+    except RecordingError as error:
+        assert "hostile.tape: its records cannot be decoded: " in str(error) and "\n" not in str(error)
+        return
+    assert found["probes"].equals(live["probes"])
+
+
 def test_files_of_other_kinds_are_told(folder: Path, live: Rows, tmp_path: Path) -> None:
     assert kind_of(folder / "whole.tape") == TAPE
     text = tmp_path / "x.txt"

@@ -8,16 +8,17 @@ import json
 import os
 import shlex
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeVar
 
 from tracehound.agent import Line, public_schemas
-from tracehound.batch import Batch, split
+from tracehound.batch import LAST_WATERMARK, Batch, split
 from tracehound.btf import Layout, wire_layout
 from tracehound.config import Settings
-from tracehound.errors import LayoutError, RecordingError, TargetError, UsageError
+from tracehound.errors import LayoutError, RecordingError, TargetError, TracehoundError, UsageError
 from tracehound.sources import tape as tapes
 from tracehound.sources.tape import Frame, Tape, is_tape
 from tracehound.sources.versions import Versions
@@ -58,7 +59,7 @@ class _Times:
             if len(records):
                 times = records.fixed["time_ns"]
                 self.first_ns = min(self.first_ns or int(times.min()), int(times.min()))
-                self.last_ns = max(self.last_ns, int(times.max()))
+                self.last_ns = max(self.last_ns, min(int(times.max()), LAST_WATERMARK))
 
 
 def kind_of(path: str | os.PathLike[str]) -> str:
@@ -178,14 +179,16 @@ class TapeReplay:
         times, end, finished_ns, unknown = _Times(), dict[str, Any](), 0, 0
         for count, frame in enumerate(self.tape.frames(), 1):
             if frame.type == tapes.RECORDS:
-                self._take(line, frame, times)
+                with _decoding(self.tape.path):
+                    self._take(line, frame, times)
             elif frame.type == tapes.PROBES:
                 line.write_probes(self._understood(_probe_rows, frame))
             elif frame.type == tapes.COUNTS:
                 line.count_losses(*self._understood(_counts, frame))
             elif frame.type == tapes.FINISH:
                 finished_ns = self._understood(_finish_ns, frame)
-                line.finish(finished_ns)
+                with _decoding(self.tape.path):
+                    line.finish(finished_ns)
             elif frame.type == tapes.END:
                 end = self._understood(dict, frame)
             else:
@@ -220,7 +223,8 @@ class TapeReplay:
         from tracehound.decode.losses import Loss, loss_rows
 
         if not finished_ns:
-            line.finish(times.last_ns)
+            with _decoding(self.tape.path):
+                line.finish(times.last_ns)
             missing = sum(end.get("lost", {}).values()) or 1
             loss = Loss("tape", stopped or "tape_cut", missing, times.last_ns, times.last_ns)
             line.write({"losses": loss_rows([loss])})
@@ -300,6 +304,18 @@ def open_replay(path: str | os.PathLike[str], redact: bool = True) -> Replay:
     if kind_of(path) == TAPE:
         return TapeReplay(Tape(path), redact)
     return CaptureReplay(Path(path), redact)
+
+
+@contextmanager
+def _decoding(path: Path) -> Iterator[None]:
+    """Turn what records lead to that no kernel writes, as times beyond 2^63, into a RecordingError."""
+    try:
+        yield
+    except TracehoundError:
+        raise
+    except Exception as error:
+        reason = f"{type(error).__name__}: {error}".splitlines()[0]
+        raise RecordingError(f"{path}: its records cannot be decoded: {reason}") from error
 
 
 def _counts(told: dict[str, Any]) -> tuple[int, dict[tuple[str, str], int]]:

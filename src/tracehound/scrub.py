@@ -272,8 +272,8 @@ class _Writer:
                 out[at + LEAST_RECORD : at + size] = bytes(size - LEAST_RECORD)
             elif kind == "data":
                 self._scrub_data(out, at, size, dtype)
-            elif kind in ARGUMENTS:
-                self._scrub_arguments(out, at, size, dtype)
+            else:
+                self._scrub_tail(out, at, size, dtype, kind in ARGUMENTS)
             padded = size + -size % 8
             out[at + size : at + padded] = bytes(min(padded, len(raw) - at) - size)
             at += padded
@@ -298,11 +298,17 @@ class _Writer:
         self.kept_bytes += sum(a == b for a, b in zip(made, out[first:last], strict=True))
         out[first:last] = made
 
-    def _scrub_arguments(self, out: bytearray, at: int, size: int, dtype: np.dtype[np.void]) -> None:
-        record = np.frombuffer(out, dtype, 1, at)[0]
-        first = min(at + dtype.itemsize + int(record["exe_size"]), at + size)
-        last = min(first + int(record["argv_size"]), at + size)
-        del record
+    def _scrub_tail(self, out: bytearray, at: int, size: int, dtype: np.dtype[np.void], has_arguments: bool) -> None:
+        """Scrub arguments, and what is behind the pieces that the record speaks of."""
+        record = np.frombuffer(out, dtype, 1, at)[0].copy()
+        end, used = at + size, at + dtype.itemsize
+        used += sum(int(record[name]) for name in dtype.names or () if name.endswith("_size"))
+        out[min(used, end) : end] = bytes(max(end - used, 0))
+        if has_arguments:
+            first = min(at + dtype.itemsize + int(record["exe_size"]), end)
+            self._scrub_arguments(out, first, min(first + int(record["argv_size"]), end))
+
+    def _scrub_arguments(self, out: bytearray, first: int, last: int) -> None:
         before = bytes(out[first:last]).split(b"\0")
         after = [*fill_arguments(before[:-1]), before[-1]] if before[-1] == b"" else fill_arguments(before)
         self.arguments += sum(a != b for a, b in zip(before, after, strict=True))

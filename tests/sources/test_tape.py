@@ -1,6 +1,7 @@
 """The file of a tape: what is written is read again, whatever happens to its writer or to the file."""
 
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -15,6 +16,7 @@ from tests.sources.taped import FACTS, frame_ends, make_tape, traffic
 
 from tracehound.btf import wire_layout
 from tracehound.errors import RecordingError, SinkError
+from tracehound.protocols import load_protocols
 from tracehound.recording import Owner
 from tracehound.sources import tape as tapes
 from tracehound.sources.tape import Tape, TapeWriter, is_tape, pack
@@ -210,3 +212,15 @@ def test_damage_is_found_and_never_raises(whole: Whole, flips: list[tuple[int, i
         found = [frame.data for frame in tape.frames()]
         assert tape.cut is not None or found == whole.frames
         assert found == whole.frames[: len(found)]
+
+
+def test_the_page_of_the_format_says_what_is_so() -> None:
+    page = (Path(__file__).parents[2] / "docs" / "tape.md").read_text()
+    rows = re.findall(r"^\| (\d) \| ([A-Z]+) \|", page, re.MULTILINE)
+    names = ("HEADER", "BTF", "RECORDS", "PROBES", "COUNTS", "FINISH", "END")
+    assert [(int(number), name) for number, name in rows] == [(getattr(tapes, name), name) for name in names]
+    assert f"Version {tapes.VERSION}, little-endian" in page
+    assert (tapes.START.size, tapes.FRAME.size, tapes.LONGEST, tapes.ZSTD) == (16, 16, 256 << 20, 1)
+    assert tapes.MAGIC == b"\x89TAPE\r\n\x1a" and r"`\x89TAPE\r\n\x1a`" in page
+    scrubbed = set(re.findall(r"^\| (\w+) \| [^|]+ \|$", page.split("| protocol | scrubbed |")[1], re.MULTILINE))
+    assert {protocol.name for protocol in load_protocols() if protocol.scrub is not None} <= scrubbed

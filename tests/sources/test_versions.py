@@ -10,7 +10,7 @@ from tests.sources.other_versions import Editor, rewritten
 from tests.sources.taped import Rows, make_tape, replayed, traffic, write_tape
 
 from tracehound.batch import split
-from tracehound.btf import Layout, wire_layout
+from tracehound.btf import STRUCT, Layout, wire_layout
 from tracehound.errors import LayoutError, RecordingError
 from tracehound.protocols import load_protocols
 from tracehound.sources.versions import COLUMNS, ENUMS, Versions
@@ -175,3 +175,14 @@ def test_another_header_is_an_error(tmp_path: Path) -> None:
     write_tape(tmp_path / "x.tape", traffic(), theirs)
     with pytest.raises(RecordingError, match="cannot be replayed: its records begin with another header"):
         replayed(tmp_path / "x.tape")
+
+
+def test_a_member_of_another_sort_is_missing() -> None:
+    def change(editor: Editor) -> None:
+        found, other = editor.find(STRUCT, "connection_record"), editor.find(STRUCT, "exec_record")
+        members = {editor.name(found[at]): at for at in range(3, len(found), 3)}
+        comm = next(at for at in range(3, len(other), 3) if editor.name(other[at]) == "comm")
+        found[members["local_address"] + 1] = other[comm + 1]  # a text in place of bytes
+
+    versions = Versions(edited(change), wire_layout())
+    assert versions.missing_members == ("connection.local_address",)

@@ -94,13 +94,27 @@ COLUMNS: Final[Mapping[tuple[str, str], tuple[str, ...]]] = {
 }
 
 
+def _header_of(dtype: np.dtype[np.void]) -> list[object]:
+    """Return types and offsets of the members of the header, None for one that is not there."""
+    fields = dtype.fields
+    return [fields[name][:2] if fields is not None and name in fields else None for name in HEADER]
+
+
+def _is_alike(theirs: np.dtype[np.void], ours: np.dtype[np.void], name: str) -> bool:
+    """Tell whether both have a member of this name that holds the same sort of thing."""
+    if name not in (theirs.names or ()):
+        return False
+    one, other = theirs[name], ours[name]
+    return len(one.shape) == len(other.shape) and (one.base.kind in "iu") == (other.base.kind in "iu")
+
+
 class Versions:
     """How records of `theirs` become records of `layout`: ours, and the kinds that only theirs knows."""
 
     def __init__(self, theirs: Layout, ours: Layout) -> None:
         """Compare both. Raises LayoutError if their header is another one: then no record can be read."""
-        header = theirs.btf.dtype("record_header"), ours.btf.dtype("record_header")
-        if header[0] != header[1]:
+        header = _header_of(ours.btf.dtype("record_header"))
+        if any(_header_of(dtype) != header for dtype in (theirs.btf.dtype("record_header"), *theirs.dtypes.values())):
             raise LayoutError("its records begin with another header")
         self.are_equal = theirs.btf.data == ours.btf.data
         self.layout = ours if self.are_equal else Layout(ours.btf, theirs.btf)
@@ -108,7 +122,7 @@ class Versions:
         self.unknown_kinds = tuple(name for name in theirs.dtypes if name not in own)
         self.missing_kinds = tuple(name for name in own if name not in theirs.dtypes)
         self._missing = {
-            kind: tuple(name for name in dtype.names or () if name not in (theirs.dtypes[kind].names or ()))
+            kind: tuple(name for name in dtype.names or () if not _is_alike(theirs.dtypes[kind], dtype, name))
             for kind, dtype in own.items()
             if kind in theirs.dtypes
         }
