@@ -84,7 +84,7 @@ class Scrubber:
         self.in_line = side.in_line
         self.chunk_left = side.chunk_left
         self.has_events = side.events is not None
-        self.keeps_value = False  # of the field before, for a folded line
+        self.field = b""  # the last one, for a line that goes on with it
         self.out: list[bytes] = []
         self.at = 0
         self.stop = 0
@@ -195,22 +195,21 @@ class Scrubber:
         return b"".join(map(self.field_line, block.splitlines(keepends=True))) if block else b""
 
     def field_line(self, line: bytes) -> bytes:
-        if line[:1] in (b" ", b"\t"):
-            return self.clean("text", line) if self.keeps_value else blank(line)
+        if line[:1] in (b" ", b"\t"):  # folded: the field before goes on
+            return self.value(line)
         name, colon, value = line.partition(b":")
-        if not colon:
-            return blank(line)
-        if not line.endswith(b"\n"):  # cut off: no row shows it
-            return name + colon + blank(value)
-        plain = name.rstrip().lower()
-        self.keeps_value = plain in TEXTS
-        if plain in TEXTS:
-            inner = value.strip()
+        self.field = name.rstrip().lower() if colon and line.endswith(b"\n") else b""  # of one cut off no row is made
+        return name + colon + self.value(value) if colon else blank(line)
+
+    def value(self, value: bytes) -> bytes:
+        """Return the value of `field`, or a line of it."""
+        inner = value.strip()
+        if self.field in TEXTS:
             at = value.find(inner) if inner else len(value)
-            return name + colon + value[:at] + self.clean("text", inner) + value[at + len(inner) :]
-        if plain in FIELDS and PLAIN.fullmatch(value.strip()):
-            return line
-        return name + colon + (blank_shape(value) if plain in FIELDS else blank(value))
+            return value[:at] + self.clean("text", inner) + value[at + len(inner) :]
+        if self.field in FIELDS:
+            return value if PLAIN.fullmatch(inner) else blank_shape(value)
+        return blank(value)
 
     # ---- bodies ----------------------------------------------------------------
 
@@ -226,7 +225,6 @@ class Scrubber:
             self.mode = CHUNK_SIZE if is_whole else CHUNK_END
             return
         if self.mode == TRAILERS:
-            self.keeps_value = False
             name, colon, value = line.partition(b":")
             self.out.append(name + colon + blank(value) if colon else blank(line))
             if is_whole and not line.strip():
