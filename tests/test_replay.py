@@ -22,7 +22,7 @@ from tests.sources.taped import (
 
 from tracehound.agent import Line
 from tracehound.btf import wire_layout
-from tracehound.config import Settings
+from tracehound.config import Filter, Settings
 from tracehound.decode.losses import Loss, loss_rows
 from tracehound.errors import RecordingError, TargetError, UsageError
 from tracehound.replay import TAPE, TapeReplay, kind_of, open_replay, survey
@@ -122,8 +122,10 @@ def test_settings_that_change_rows_are_those_of_the_trace(folder: Path, live: Ro
         assert replay.settings == Settings(response_timeout_s=2.0)
         assert replay.command == "shop --port 1"
         assert replay.source.facts == FACTS
-    text = Settings(memory_mib=16, files=True, nat=True).to_text()
-    assert Settings.from_text(text, redact=False) == Settings(memory_mib=16, files=True, nat=True, redact=False)
+    filters = (Filter("protocol", True, "http1"), Filter("tid", False, 7))
+    text = Settings(memory_mib=16, files=True, nat=True, filters=filters).to_text()
+    wanted = Settings(memory_mib=16, files=True, nat=True, filters=filters, redact=False)
+    assert Settings.from_text(text, redact=False) == wanted
     newer = text[:-1] + ', "colour": "red"}'
     assert Settings.from_text(newer).memory_mib == 16
     for wrong in ("", "[]", '{"memory_mib": "x"}', '{"memory_mib": 0}', '{"filters": [1]}'):

@@ -82,7 +82,12 @@ WRONG = [
     (["tape", "info", "text.txt"], 1, "text.txt is not a tape"),
     (["tape", "scrub", "text.txt", "out.tape"], 1, "text.txt is not a tape"),
     (["tape", "scrub", "shop.tape", "text.txt"], 2, "text.txt is there already; a tape is a new file"),
-    (["tape"], 2, "say what to do with the tape: info FILE, scrub IN OUT. Help: tracehound tape --help"),
+    (["tape"], 2, "the following arguments are required: COMMAND, FILE. Help: tracehound tape --help"),
+    (["tape", "scrb", "shop.tape"], 2, "no command scrb. Near: scrub. Help: tracehound tape --help"),
+    (["tape", "info", "a", "b"], 2, "info takes one tape. Help: tracehound tape --help"),
+    (["tape", "scrub", "shop.tape"], 2, "scrub takes a tape and the name of the one to be made. Help: "),
+    (["tape", "info", "no.tape"], 1, "cannot read no.tape: No such file or directory"),
+    (["tape", "scrub", "no.tape", "out.tape"], 1, "cannot read no.tape: No such file or directory"),
     (["replay", "shop.tape", "--where", "nonsense ="], 2, ""),
 ]  # fmt: skip
 

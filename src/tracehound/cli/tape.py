@@ -17,7 +17,6 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Final
 
 from tracehound.cli._command import Command
-from tracehound.cli._options import Parser
 from tracehound.cli._stderr import say
 from tracehound.errors import RecordingError, UsageError
 
@@ -25,29 +24,29 @@ if TYPE_CHECKING:
     from tracehound.sources.tape import Tape
 
 DIFFERENT: Final = 1
+FILES: Final = {"info": 1, "scrub": 2}
+USAGE: Final = {"info": "info takes one tape", "scrub": "scrub takes a tape and the name of the one to be made"}
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Add the command's own commands."""
-    acts = parser.add_subparsers(dest="act", metavar="(info | scrub)", parser_class=Parser)
-    info = acts.add_parser("info", help="say what a tape is of", description="Say what a tape is of.")
-    info.add_argument("file", metavar="FILE", help="a tape")
-    scrub = acts.add_parser("scrub", help="take the secrets out", description="Take the secrets out of a tape.")
-    scrub.add_argument("source", metavar="IN", help="a tape")
-    scrub.add_argument("target", metavar="OUT", help="the tape to be made, a new file")
+    """Add the command's arguments."""
+    parser.add_argument("act", choices=tuple(FILES), metavar="COMMAND", help="info FILE, or scrub IN OUT")
+    parser.add_argument(
+        "files", nargs="+", metavar="FILE", help="a tape; of scrub then the tape to be made, a new file"
+    )
 
 
 def run(options: argparse.Namespace) -> int:
-    """Do one of the acts."""
-    if options.act is None:
-        raise UsageError("say what to do with the tape: info FILE, scrub IN OUT. Help: tracehound tape --help")
-    return _info(options) if options.act == "info" else _scrub(options)
+    """Do what is asked for."""
+    if len(options.files) != FILES[options.act]:
+        raise UsageError(f"{USAGE[options.act]}. Help: tracehound tape --help")
+    return _info(options.files[0]) if options.act == "info" else _scrub(*options.files)
 
 
-def _info(options: argparse.Namespace) -> int:
+def _info(path: str) -> int:
     from tracehound.sources.tape import Tape
 
-    with Tape(options.file) as tape:
+    with Tape(path) as tape:
         for name, value in _lines(tape):
             print(f"{name:<10} {value}")
     return 0
@@ -74,17 +73,17 @@ def _lines(tape: "Tape") -> "Iterator[tuple[str, str]]":
         yield "cut", f"at byte {tape.cut.position:,}: {tape.cut.reason}"
 
 
-def _scrub(options: argparse.Namespace) -> int:
+def _scrub(source: str, target: str) -> int:
     from tracehound.scrub import scrub
     from tracehound.sources.tape import is_tape
 
-    if not is_tape(options.source):
-        raise RecordingError(f"{options.source} is not a tape")
-    report = scrub(options.source, options.target)
+    if not is_tape(source):
+        raise RecordingError(f"{source} is not a tape")
+    report = scrub(source, target)
     for note in report.notes:
         say(note)
     kept = f"{report.kept_bytes:,} of {report.payload_bytes:,} bytes of traffic stay"
-    print(f"tracehound: {options.target} is made; {kept}, {report.arguments:,} arguments blanked", file=sys.stderr)
+    print(f"tracehound: {target} is made; {kept}, {report.arguments:,} arguments blanked", file=sys.stderr)
     return DIFFERENT if report.differs else 0
 
 

@@ -9,6 +9,7 @@ import re
 from collections.abc import Callable, Iterator, Sequence
 from typing import Final
 
+from tracehound.enrich.redact import RULES
 from tracehound.enrich.secrets import BLANK, clean_arguments, clean_query, clean_text
 
 FILLER: Final = "x"
@@ -24,10 +25,12 @@ Span = tuple[int, int]
 
 
 def fill(rule: str, raw: bytes) -> bytes:
-    """Return a text of the same length of which `rule` (query or text) makes the same, without what it blanks."""
+    """Return a text of the same length of which a rule of redaction makes the same, without what it blanks."""
     text = raw.decode("latin-1")
-    filled = _fill(clean_text, _fill_query(text) if rule == "query" else text)
-    if rule == "query" and clean_query(filled) != clean_query(text):
+    if rule != "query":
+        return _fill(RULES[rule], text).encode("latin-1")
+    filled = _fill(clean_text, _fill_query(text))  # the rule does both, one after the other
+    if clean_query(filled) != clean_query(text):
         filled = FILLER * len(text)
     return filled.encode("latin-1")
 
