@@ -2,7 +2,9 @@
 
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
+from types import ModuleType
 
 import pytest
 from hypothesis import given, settings
@@ -20,12 +22,14 @@ from tests.sources.taped import (
     traffic,
 )
 
+import tracehound
 from tracehound.agent import Line
-from tracehound.btf import wire_layout
+from tracehound.batch import Batch, split
+from tracehound.btf import Layout, wire_layout
 from tracehound.config import Filter, Settings
 from tracehound.decode.losses import Loss, loss_rows
 from tracehound.errors import RecordingError, TargetError, UsageError
-from tracehound.replay import TAPE, TapeReplay, kind_of, open_replay, survey
+from tracehound.replay import CAPTURE, TAPE, TapeReplay, kind_of, open_replay, survey
 from tracehound.sources import tape as tapes
 from tracehound.sources.tape import RECORDS, Tape, TapeWriter
 
@@ -217,3 +221,26 @@ def test_a_survey_counts_what_a_tape_holds(folder: Path, live: Rows) -> None:
     records = [record for each in raw for record in records_of(each)]
     assert sum(found.records.values()) == len(records) - 1 == len(traffic().raw)
     assert (found.unreadable, found.record_bytes) == (1, sum(map(len, raw)))
+
+
+def test_a_capture_goes_through_the_same_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What the reader of captures gives is replayed, opened and asked as a tape is; the reader here is the test's."""
+
+    def read_capture(path: Path, layout: Layout) -> Iterator[Batch]:
+        raw = traffic().raw
+        for start in range(0, len(raw), 25):
+            yield split(b"".join(raw[start : start + 25]), layout)
+
+    module = ModuleType("tracehound.sources.pcap")
+    module.__dict__.update(read_capture=read_capture, is_capture=lambda path: path.read_bytes()[:4] == b"CAPT")
+    monkeypatch.setitem(sys.modules, module.__name__, module)
+    path = tmp_path / "web.pcap"
+    path.write_bytes(b"CAPTURE")
+    assert kind_of(path) == CAPTURE
+    kept = tracehound.open(path)
+    assert (len(kept.requests), kept.notes, kept.recording.manifest.facts.host) == (20, (), "")
+    assert kept.summary(width=200).startswith(f" tracehound  ·  {path}  ·  1.08 s")
+    with open_replay(path) as replay:
+        end = replay.run([])
+    assert (replay.command, end.notes) == ("web.pcap", ())
+    assert end.elapsed_ns > 1_000_000_000 and end.events > 50
