@@ -16,6 +16,8 @@ ROOT = Path(__file__).parent
 native_build = runpy.run_path(str(ROOT / "src" / "tracehound" / "native" / "build.py"))
 is_pure = os.environ.get("TRACEHOUND_PURE", "0") not in ("", "0")
 
+BUILDING = {"build", "build_ext", "bdist_wheel", "install"}
+
 # The modules with per-message Python
 COMPILED = (
     "src/tracehound/protocols/[!_]*.py",
@@ -30,9 +32,8 @@ class BuildExtensions(build_ext):
     """Compile bpf/*.bpf.c into package data, then the cffi module, and for a wheel the parsers."""
 
     def finalize_options(self) -> None:
-        """Add what mypyc makes of the parsers, but not in a checkout."""
-        in_checkout = self.inplace or "editable_wheel" in self.distribution.commands
-        if not in_checkout and not is_pure:
+        """Add what mypyc makes of the parsers, but not in a checkout, nor where only names are asked for."""
+        if not is_pure and not self.inplace and BUILDING & set(self.distribution.commands):
             self.distribution.ext_modules = [*(self.distribution.ext_modules or ()), *compiled_parsers()]
         super().finalize_options()
 

@@ -20,8 +20,17 @@ from tracehound.errors import (
 
 if TYPE_CHECKING:
     from tracehound.live import LiveTrace, TableView, trace
+    from tracehound.opened import Opened
+    from tracehound.opened import open_kept as open
 
-_HOMES = {"LiveTrace": "tracehound.live", "TableView": "tracehound.live", "trace": "tracehound.live"}
+_HOMES = {
+    "LiveTrace": "tracehound.live",
+    "Opened": "tracehound.opened",
+    "TableView": "tracehound.live",
+    "open": "tracehound.opened",
+    "trace": "tracehound.live",
+}
+_NAMES = {"open": "open_kept"}  # in their homes, where that is another one
 
 __all__ = [
     "AttachError",
@@ -30,6 +39,7 @@ __all__ = [
     "LiveTrace",
     "LoadError",
     "NotSupported",
+    "Opened",
     "PermissionDenied",
     "ProtocolError",
     "QueryError",
@@ -39,6 +49,7 @@ __all__ = [
     "TargetError",
     "TracehoundError",
     "UsageError",
+    "open",
     "trace",
 ]
 
@@ -47,7 +58,7 @@ def __getattr__(name: str) -> Any:
     if name in _HOMES:
         import importlib
 
-        return getattr(importlib.import_module(_HOMES[name]), name)
+        return getattr(importlib.import_module(_HOMES[name]), _NAMES.get(name, name))
     raise AttributeError(f"module 'tracehound' has no attribute {name!r}")
 
 

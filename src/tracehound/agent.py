@@ -13,10 +13,10 @@ from concurrent.futures import Future
 from contextlib import suppress
 from dataclasses import replace
 from queue import SimpleQueue
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from tracehound.account import features_of, probe_rows, ring_notes
-from tracehound.batch import MERGE_LAG_NS, Batch, Merge, in_parts, split
+from tracehound.batch import MERGE_LAG_NS, Batch, Merge, Raw, in_parts, split
 from tracehound.btf import Layout, wire_layout
 from tracehound.config import BY_ROW, IN_KERNEL, MIB, Filter, Settings
 from tracehound.errors import KernelError
@@ -24,8 +24,8 @@ from tracehound.housekeeping import Housekeeping
 from tracehound.kernel.privileged import TRACE_NONE, CaptureOrderWords, LoadSettings, Privileged
 from tracehound.kernel.probes import DEFAULT_FEATURES, FEATURES
 from tracehound.kernel.ring import Drain
-from tracehound.procfs import FactWriter, add_clock, boot_id
-from tracehound.protocols import load_protocols
+from tracehound.procfs import FactWriter, add_clock, add_config, boot_id
+from tracehound.protocols import Protocol, load_protocols
 from tracehound.resolve import Found, resolve
 from tracehound.seeding import Seeding, is_by_cgroup
 from tracehound.spawn import check_command, shell_exit_code, spawn
@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from tracehound.sinks import Sink, Source
+    from tracehound.sources.tape import Packed, TapeWriter
 
 PACE_S: Final = 0.025  # at most this often records are taken: small batches cost more than they bring
 IDLE_S: Final = 0.2
@@ -45,15 +46,32 @@ ENDED_S: Final = 0.1  # how often it is looked whether a target has ended
 ORPHANS_S: Final = 0.05  # after CMD ended its last sockets are still being torn down
 
 
-class Line:
-    """Records in, rows out. Gives the same rows however its input is cut."""
+class Read(NamedTuple):
+    """Records of one ring, sorted by kind, and as a frame of the tape if there is one."""
 
-    def __init__(self, settings: Settings, sinks: Sequence["Sink"], layout: Layout | None = None) -> None:
+    batch: Batch
+    packed: "Packed | None" = None
+
+
+class Line:
+    """Records in, rows out. Gives the same rows however its input is cut.
+
+    A tape, if there is one, gets all that comes in, in the order in which it does.
+    """
+
+    def __init__(
+        self,
+        settings: Settings,
+        sinks: Sequence["Sink"],
+        layout: Layout | None = None,
+        tape: "TapeWriter | None" = None,
+        protocols: Sequence[Protocol] | None = None,
+    ) -> None:
         from tracehound import decode, enrich
         from tracehound.decode.losses import Rises
 
         self.layout = layout or wire_layout()
-        protocols = load_protocols()
+        protocols = protocols or load_protocols()
         budgets = settings.budgets
         decode_settings = decode.DecodeSettings(
             response_timeout_ns=int(settings.response_timeout_s * 1e9),
@@ -69,9 +87,23 @@ class Line:
         self._row_filters = [each for each in settings.filters if each.name in BY_ROW]
         self.events = 0
         self._rises = Rises()
+        self._tape = tape
+        self._first_facts: dict[str, pa.RecordBatch] | None = {}  # until something is decoded
 
-    def feed(self, batch: Batch) -> None:
+    def read(self, raw: Raw) -> Read:
+        """Sort raw records of one ring by kind, for `feed`; they can be given back afterwards."""
+        batch = split(raw, self.layout)
+        if self._tape is None:
+            return Read(batch)
+        return Read(batch, self._tape.pack(raw, sum(map(len, batch.records.values()))))
+
+    def feed(self, batch: Batch, packed: "Packed | None" = None) -> None:
         """Take records of one ring, in the order in which they were read."""
+        if self._tape is not None and packed is not None:
+            newest = (int(records.fixed["time_ns"].max()) for records in batch.records.values() if len(records))
+            self._tape.put(packed, max(newest, default=0))
+        if self._first_facts is not None:
+            self._first_facts |= self.decoder.facts(batch)
         self.merge.push(batch)
 
     def advance(self) -> None:
@@ -82,12 +114,15 @@ class Line:
 
     def finish(self, time_ns: int) -> None:
         """Decode all that is left, end what is under way, and hand the rows to the sinks."""
+        if self._tape is not None:
+            self._tape.put_finish(time_ns)
         batch = self.merge.flush()
         if batch is not None:
             self._decode(batch)
         self.write(self.decoder.finish(time_ns))
 
     def _decode(self, batch: Batch) -> None:
+        self._first_facts = None
         self.events += sum(len(records.fixed) for kind, records in batch.records.items() if not kind.startswith("fact"))
         for part in in_parts(batch, AT_ONCE):
             self.write(self.decoder.decode(part))
@@ -97,8 +132,12 @@ class Line:
         tables = self._enriched(tables)
         public = {name: rows for name, rows in tables.items() if not name.startswith("fact_") and rows.num_rows}
         if public:
-            for sink in tuple(self.sinks):  # a loop over rows may end meanwhile
+            for sink in self._outputs():
                 sink.write(public)
+
+    def _outputs(self) -> "tuple[Sink, ...]":
+        """Return the sinks as they are now: a loop over rows may begin or end meanwhile."""
+        return (*self.sinks, self._tape) if self._tape is not None else tuple(self.sinks)
 
     def _enriched(self, tables: dict[str, "pa.RecordBatch"]) -> dict[str, "pa.RecordBatch"]:
         for enricher in self.enrichers:
@@ -112,10 +151,18 @@ class Line:
         tables = self.decoder.open_requests(time_ns)
         return self._enriched(tables)["requests"] if tables else None
 
+    def write_probes(self, rows: "pa.RecordBatch") -> None:
+        """Write rows of `probes`; those at the start come before any record is decoded, but know its clock."""
+        if self._tape is not None:
+            self._tape.put_probes(rows)
+        self.write({**(self._first_facts or {}), "probes": rows})
+
     def count_losses(self, time_ns: int, counters: Mapping[tuple[str, str], int] | None = None) -> None:
         """Write rows for what was counted here, and in `counters` by (stage, counter), since the last time."""
         from tracehound.decode.losses import loss_rows
 
+        if self._tape is not None:
+            self._tape.put_counts(time_ns, counters or {})
         ours = {("split", "damaged"): self.merge.damaged, ("merge", "late"): self.merge.late}
         rows = self._rises.take(ours | dict(counters or {}), time_ns)
         if rows:
@@ -125,7 +172,7 @@ class Line:
         """Make all rows written so far visible to readers; what a sink could not keep becomes rows of `losses`."""
         import pyarrow as pa
 
-        for sink in tuple(self.sinks):
+        for sink in self._outputs():
             sink.flush()
             losses = sink.take_losses()
             if losses is not None:
@@ -166,6 +213,8 @@ class Trace:
         self.notes: list[str] = []  # what the user should be told of the start
         self.fill_notes: list[str] = []  # and at the end, of the rings
         self.failure: BaseException | None = None
+        self.ending: dict[str, int | str] = {}  # for a tape: elapsed_ns and outcome, as the summary has them
+        self._tape: TapeWriter | None = None
         self._line: Line | None = None
         self._kernel: Privileged | None = None
         self._drain: Drain | None = None
@@ -202,6 +251,14 @@ class Trace:
             )
         )
 
+    def open_tape(self, path: str | os.PathLike[str]) -> None:
+        """Keep all records in a new file, after the load and before the start; raises SinkError."""
+        from tracehound.recording import state_folder
+        from tracehound.sources.tape import TapeWriter
+
+        facts = recording_source(self.target, True, self.switches).facts
+        self._tape = TapeWriter(path, facts, self.layout, self.settings.tape_mib * MIB, state_folder()[1])
+
     def start(self, sinks: Sequence["Sink"]) -> None:
         """Start the command, or take in what runs; hand its rows to `sinks` from a thread; they stay the caller's.
 
@@ -209,12 +266,12 @@ class Trace:
         be read.
         """
         assert self._kernel is not None, "load() comes first"
-        self._line = Line(self.settings, sinks, self.layout)
+        self._line = Line(self.settings, sinks, self.layout, self._tape)
         self._start_drain(self._kernel)
+        add_config(self._facts, self.settings.to_text())
         add_clock(self._facts)
-        first = split(self._facts.take(), self.layout)
-        self._line.feed(first)
-        self._line.write({**self._line.decoder.facts(first), "probes": probe_rows(self._kernel.statuses)})
+        self._line.feed(*self._line.read(self._facts.take()))
+        self._line.write_probes(probe_rows(self._kernel.statuses))
         self._housekeeper = Housekeeping(self._kernel, self._facts, self.layout)
         self._is_in_initial_namespace = self._kernel.mark_self(TRACE_NONE) == os.getpid()
         self._seeding = Seeding(
@@ -227,7 +284,7 @@ class Trace:
                 self.signal(self._early_signals.pop(0))
         else:
             for raw in self._seeding.take_in(self.target, self._lists_counted or self._kernel.switches["requests"]):
-                self._line.feed(split(raw, self.layout))
+                self._line.feed(*self._line.read(raw))
             self.notes += self._seeding.notes
         self._thread.start()
 
@@ -331,9 +388,15 @@ class Trace:
 
     def stop(self) -> None:
         """End the trace: detach, drain, decode the rest, flush, unload. Idempotent; raises what failed on the way."""
+        ended_ns = time.monotonic_ns()
         if self._thread.is_alive():
             self._stopping.set()
             self._finished.wait()
+        if self._tape is not None and self._thread.ident is None:
+            self._tape.discard()
+        elif self._tape is not None:
+            self._tape.ending = {"elapsed_ns": ended_ns - self.started_ns, "outcome": ""} | self.ending
+            self._tape.close()
         self._undo()
         if self.failure is not None:
             failure, self.failure = self.failure, None
@@ -389,19 +452,19 @@ class Trace:
         """Move what the drain has through the line, and give the kernel the orders that come out."""
         assert self._drain is not None and self._kernel is not None and self._line is not None
         assert self._seeding is not None
-        arenas, batches = self._drain.take(), list[Batch]()
+        arenas, drained = self._drain.take(), list[Read]()
         while arenas:  # each is given back as soon as it is read
-            batches.append(split(arenas.pop(0), self.layout))
-        for batch in batches:
+            drained.append(self._line.read(arenas.pop(0)))
+        for batch, _ in drained:
             if "exec" in batch.records:
                 self._seeding.look_at(batch.records["exec"].fixed)
         while not self._listed.empty():
-            self._line.feed(split(self._listed.get(), self.layout))
+            self._line.feed(*self._line.read(self._listed.get()))
         facts = self._facts.take()
         if facts:
-            self._line.feed(split(facts, self.layout))
-        for batch in batches:
-            self._line.feed(batch)
+            self._line.feed(*self._line.read(facts))
+        for read in drained:
+            self._line.feed(*read)
         self._line.advance()
         orders = self._line.decoder.take_orders()
         if orders:
@@ -431,8 +494,8 @@ class Trace:
         self._take()
         self._housekeeping()
         self._housekeeper.add_ring_ends()
-        self._line.feed(split(self._facts.take(), self.layout))
-        self._line.write({"probes": probe_rows(self._kernel.statuses, self._kernel.runs())})
+        self._line.feed(*self._line.read(self._facts.take()))
+        self._line.write_probes(probe_rows(self._kernel.statuses, self._kernel.runs()))
         self._line.finish(time.monotonic_ns())
         self._line.flush()
 
@@ -468,13 +531,9 @@ def recording_source(
     import platform
     from importlib.metadata import version
 
-    from tracehound import tables
     from tracehound.recording import Facts
     from tracehound.sinks import Source
 
-    extras = [column for p in load_protocols() for column in (*p.request_extras, *p.response_extras)]
-    columns = dict(tables.TABLES) | {"requests": tables.requests_columns(extras)}
-    schemas = {name: tables.arrow_schema(each) for name, each in columns.items()}
     shown = public_target(target, redact)
     facts = Facts(
         host=platform.node(),
@@ -486,4 +545,13 @@ def recording_source(
         clock_anchors=((time.monotonic_ns(), time.time_ns()),),
         notes={"redacted": str(redact and not payloads).lower()},
     )
-    return Source(schemas, facts)
+    return Source(public_schemas(), facts)
+
+
+def public_schemas() -> "dict[str, pa.Schema]":
+    """Return the schemas of all tables, `requests` with the columns of every protocol."""
+    from tracehound import tables
+
+    extras = [column for p in load_protocols() for column in (*p.request_extras, *p.response_extras)]
+    columns = dict(tables.TABLES) | {"requests": tables.requests_columns(extras)}
+    return {name: tables.arrow_schema(each) for name, each in columns.items()}

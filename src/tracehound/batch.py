@@ -68,7 +68,7 @@ def _columns(layout: Layout) -> _Columns:
     of_kind = bytearray([NO_COLUMN]) * (1 << 16)
     for column, kind in enumerate(layout.kinds):
         of_kind[kind] = column
-    tailed = tuple(layout.btf.has_tail(f"{name}_record") for name in names)
+    tailed = tuple(layout.has_tail(name) for name in names)
     return _Columns(names, tuple(layout.dtypes[name] for name in names), tailed, bytes(of_kind))
 
 

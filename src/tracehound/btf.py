@@ -201,23 +201,46 @@ def elf_section(image: bytes, name: str, where: str) -> bytes:
 
 @dataclass(frozen=True)
 class Layout:
-    """The records of wire.h: their dtypes by name, their kinds by number, and the enums beside them."""
+    """The records of wire.h: their dtypes by name, their kinds by number, and the enums beside them.
+
+    `other`: the records of another version; kinds that `btf` lacks are there too, as that version has them.
+    """
 
     btf: Btf
+    other: Btf | None = None
 
     @cached_property
     def kinds(self) -> dict[int, str]:
         """Kind number -> record name (`exec`, `data`, ...)."""
-        return {number: name.removeprefix("RECORD_").lower() for name, number in self.btf.enum("record_kind").items()}
+        found = _kinds(self.btf)
+        names = set(found.values())
+        for number, name in _kinds(self.other).items() if self.other else ():
+            if name not in names:
+                while number in found:
+                    number += 1  # of the same ring
+                found[number] = name
+        return found
 
     @cached_property
     def dtypes(self) -> dict[str, np.dtype[np.void]]:
         """Record name -> dtype of its fixed part, the header's members as its first fields."""
-        return {name: flatten(self.btf.dtype(f"{name}_record")) for name in self.kinds.values()}
+        return {name: flatten(self._home(name).dtype(f"{name}_record")) for name in self.kinds.values()}
+
+    def has_tail(self, name: str) -> bool:
+        """Tell whether records of this name have a tail."""
+        return self._home(name).has_tail(f"{name}_record")
+
+    def _home(self, name: str) -> Btf:
+        is_other = self.other is not None and name not in _kinds(self.btf).values()
+        return self.other if is_other else self.btf  # type: ignore[return-value]
 
     def enum(self, name: str) -> dict[str, int]:
         """Return the enumerators of an enum of wire.h."""
         return self.btf.enum(name)
+
+
+def _kinds(btf: Btf) -> dict[int, str]:
+    return {number: name.removeprefix("RECORD_").lower() for name, number in btf.enum("record_kind").items()}
 
 
 def flatten(dtype: np.dtype[np.void]) -> np.dtype[np.void]:

@@ -1,7 +1,8 @@
 """Settings of a trace: one schema for the command line and the library."""
 
-from dataclasses import dataclass
-from typing import Final, NamedTuple
+import json
+from dataclasses import dataclass, fields
+from typing import Any, Final, NamedTuple
 
 from tracehound.errors import UsageError
 
@@ -57,6 +58,7 @@ class Settings:
     payloads: bool = False  # rows of `payloads`: the captured bytes themselves, which nothing redacts
     filters: tuple[Filter, ...] = ()
     off: frozenset[str] = frozenset()  # switches that are off at the start: processes, tcp, requests ...
+    tape_mib: int = 1024  # a tape grows no larger
 
     def __post_init__(self) -> None:
         """Refuse what cannot be, naming the setting."""
@@ -64,7 +66,7 @@ class Settings:
             value = getattr(self, name)
             if value < 1 or value & (value - 1):
                 raise UsageError(f"--{name.replace('_', '-')} must be a power of two, not {value}")
-        for name in ("memory_mib", "backlog_mib", "lifecycle_backlog_mib"):
+        for name in ("memory_mib", "backlog_mib", "lifecycle_backlog_mib", "tape_mib"):
             if getattr(self, name) < 1:
                 raise UsageError(f"--{name.replace('_', '-')} must be at least 1, not {getattr(self, name)}")
         if not 0 < self.response_timeout_s <= LONGEST_TIMEOUT_S:  # false of NaN too
@@ -77,3 +79,27 @@ class Settings:
         part = self.memory_mib * MIB // 16
         backlog, lifecycle = min(self.backlog_mib * MIB, 3 * part), min(self.lifecycle_backlog_mib * MIB, part)
         return Budgets(backlog, lifecycle, 2 * part, max(2 * part // WAITING_BYTES, 1))
+
+    def to_text(self) -> str:
+        """Return as JSON what changes the rows of a trace, for a `fact_config` record."""
+        kept = {name: getattr(self, name) for name in _KEPT}
+        return json.dumps(kept | {"filters": [[each.name, each.is_only, each.value] for each in self.filters]})
+
+    @classmethod
+    def from_text(cls, text: str | bytes, **given: Any) -> "Settings":
+        """Return the settings that `to_text` told, with those given; what another version told is passed over.
+
+        Raises UsageError for a text or a value that cannot be.
+        """
+        try:
+            told = json.loads(text)
+            known = {name: told[name] for name in _KEPT if name in told}
+            filters = tuple(Filter(str(name), bool(sense), value) for name, sense, value in told.get("filters", ()))
+            return cls(**known, filters=filters, **given)
+        except (ValueError, TypeError, AttributeError) as error:
+            raise UsageError(f"no settings of a trace: {error}") from error
+
+
+_KEPT: Final = tuple(
+    field.name for field in fields(Settings) if field.name not in ("btf", "redact", "filters", "off", "tape_mib")
+)

@@ -73,13 +73,16 @@ class LiveTrace:
     `requests`, `connections`, `processes`, `listens`, `retransmits`, `probes`, `losses` are `TableView`s.
     """
 
-    def __init__(self, target: Target, settings: Settings, record: Path | str | None) -> None:
+    def __init__(
+        self, target: Target, settings: Settings, record: Path | str | None, tape: Path | str | None = None
+    ) -> None:
         """Prepare; it begins with `start()` or `with`. Raises TargetError when the target is not there."""
         self.exit_code: int | None = None
         self._trace = Trace(target, settings)
         self._record = record
         self._source = recording_source(self._trace.target, settings.redact)
         self._sinks: list[Sink] = []  # that of the recording, and one for each loop
+        self._tape = tape
         self._recording: Recording | None = None
 
     def start(self) -> "LiveTrace":
@@ -97,6 +100,8 @@ class LiveTrace:
         return self
 
     def _open(self) -> None:
+        if self._tape is not None:
+            self._trace.open_tape(self._tape)
         settings = self._trace.settings
         source = recording_source(self._trace.target, settings.redact, self._trace.switches, settings.payloads)
         self._source = source
@@ -266,6 +271,7 @@ def trace(
     container: str | None = None,
     host: bool = False,
     record: Path | str | None = None,
+    tape: Path | str | None = None,
     user: str | None = None,
     **settings: Any,
 ) -> LiveTrace:
@@ -273,7 +279,8 @@ def trace(
 
     One of: `command`, a list of words; `pid`, one or several, with their children; `cgroup`, a version-2 one;
     `container`, a name or id; `host`, everything. `record`: a folder for the recording, "last", or None for a temporary
-    one. `settings`: those of `Settings`. Raises UsageError for a setting that is not there or cannot be.
+    one. `tape`: a new file for all records, raw, for `tracehound.open` and `tracehound replay`: it holds secrets, too.
+    `settings`: those of `Settings`. Raises UsageError for a setting that is not there or cannot be.
     """
     unknown = settings.keys() - set(Settings.__dataclass_fields__)
     if unknown:
@@ -284,7 +291,7 @@ def trace(
     given = [name for name, value in wanted.items() if value is not None]
     if len(given) != 1:
         raise UsageError(f"name one of {', '.join(wanted)}{', not ' * bool(given)}{' and '.join(given)}")
-    return LiveTrace(_target(command, pid, cgroup, container, user), Settings(**settings), record)
+    return LiveTrace(_target(command, pid, cgroup, container, user), Settings(**settings), record, tape)
 
 
 def _target(

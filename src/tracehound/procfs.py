@@ -119,6 +119,12 @@ def add_clock(facts: FactWriter) -> None:
     facts.add("fact_clock", after, {"monotonic_ns": middle, "realtime_ns": wall})
 
 
+def add_config(facts: FactWriter, text: str) -> None:
+    """Queue the settings of a trace, a text of JSON."""
+    encoded = text.encode()
+    facts.add("fact_config", time.monotonic_ns(), {"text_size": len(encoded)}, encoded)
+
+
 def boot_id() -> str:
     """Return the kernel's id of this boot."""
     return Path("/proc/sys/kernel/random/boot_id").read_text().strip()

@@ -50,6 +50,15 @@ def test_nothing_is_known_without_records_of_descriptors() -> None:
     assert generations.at(*(np.empty(0, np.int64),) * 3).tolist() == []
 
 
+def test_an_exec_before_the_first_release_counts_in_no_cut() -> None:
+    records = [one("exec", 5, pid=7), release(10, 7, 3), one("exec", 20, pid=7)]
+    for watermarks in ((), (7,), (15,)):
+        generations = Generations()
+        for part in cut(records, watermarks):
+            generations.take(part)
+        assert ask(generations, (7, 3, 30), (7, 4, 30)) == [2, 1], watermarks
+
+
 STEPS = st.lists(
     st.tuples(st.sampled_from(["release", "exec", "ask"]), st.integers(1, 2), st.integers(3, 6)), max_size=40
 )

@@ -43,9 +43,7 @@ def test_rows_of_all_tables_while_another_waits(python_target: Callable[..., lis
     assert len(trace.requests) > 0
 
 
-def test_leaving_the_loop_ends_the_trace_that_it_began(
-    python_target: Callable[..., list[str]], tmp_path: Path
-) -> None:
+def test_leaving_the_loop_ends_the_trace_that_it_began(python_target: Callable[..., list[str]], tmp_path: Path) -> None:
     trace = tracehound.trace(python_target("steady_http", 60, tmp_path / "log"))
     for _ in trace.follow("requests"):
         break

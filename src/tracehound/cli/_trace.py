@@ -29,6 +29,7 @@ SETTINGS: Final = (  # name, type, what it says
     ("ring-mib", int, "size of the kernel's ring for data, a power of two (default 16)"),
     ("lifecycle-ring-mib", int, "size of the kernel's ring for processes and connections (default 4)"),
     ("backlog-mib", int, "data that may wait for decode (default 64, at most 3/16 of --memory-mib)"),
+    ("tape-mib", int, "a tape grows no larger (default 1024)"),
     ("response-timeout", float, "seconds after which a request counts as not answered (default 300)"),
 )
 
@@ -49,6 +50,7 @@ def add_trace_arguments(parser: argparse.ArgumentParser) -> None:
     keep = parser.add_mutually_exclusive_group()
     keep.add_argument("--record", metavar="DIR", help="keep all rows in a new recording (default: capped, as `last`)")
     keep.add_argument("--no-record", action="store_true", help="keep no rows")
+    parser.add_argument("--tape", metavar="FILE", help="keep all records, raw, for `replay`: secrets too")
     add_format(parser, "table", "json", "none")
     parser.add_argument("--output", metavar="FILE", help="write rows there as they end, in that format")
     parser.add_argument("--strict", action="store_true", help=f"exit {SOMETHING_LOST} if anything was lost")
@@ -148,6 +150,9 @@ def open_sinks(options: argparse.Namespace, trace: "Trace") -> tuple[list["Sink"
     settings = trace.settings
     source: Source = recording_source(trace.target, settings.redact, trace.switches, settings.payloads)
     sinks: list[Sink] = []
+    if options.tape:
+        trace.open_tape(options.tape)
+        say(f"{options.tape} will hold the raw traffic, secrets too; before you show it: tracehound tape scrub")
     where = where_rows(options.where, source.schemas) if options.where else None
     if options.output:
         live = kind("jsonl" if options.format == "json" else "console").open(options.output, source)

@@ -85,6 +85,7 @@ def run(options: argparse.Namespace) -> int:
         _say_start(trace)
         _watch(trace, summary, status, options.duration, asked)
         elapsed_ns = time.monotonic_ns() - trace.started_ns
+        trace.ending = {"elapsed_ns": elapsed_ns}
         ended = trace.has_ended() and trace.failure is None
         failure = stop(trace, sinks, is_debug, asked.count)
         status.erase()

@@ -1,6 +1,7 @@
-"""Ask a recording in SQL.
+"""Ask a recording in SQL, or a tape, or a packet capture.
 
-RECORDING is a folder that `run --record` made, or `last`, the newest that was kept without a name.
+RECORDING is a folder that `run --record` made, or `last`, the newest that was kept without a name; or a tape (`run
+--tape`) or a packet capture (pcap, pcapng), which is replayed first.
 SQL is one SELECT for DuckDB over the tables by name; `-` reads it from standard input. A recording
 that is still being written can be asked too: it shows all rows older than 1 s.
 
@@ -9,6 +10,7 @@ examples:
   tracehound query last "select resource, count(*), quantile_cont(duration_ns, 0.95) from requests group by all"
   tracehound query shop/ "select exe, argv from processes where event = 'exec'" --format json
   tracehound query last "show tables"
+  tracehound query shop.tape "from losses"
   tracehound query last - < slow.sql
 """
 
@@ -17,6 +19,7 @@ import csv
 import json
 import sys
 from collections.abc import Callable, Iterable, Iterator
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, TextIO
 
 from tracehound.cli._command import Command
@@ -32,7 +35,7 @@ _BATCH_ROWS: Final = 4096
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the command's arguments."""
-    parser.add_argument("recording", metavar="RECORDING", help="a folder, or `last`")
+    parser.add_argument("recording", metavar="RECORDING", help="a folder, `last`, a tape, or a packet capture")
     parser.add_argument("sql", metavar="SQL", help="one SELECT, or `-` for standard input")
     add_format(parser, "table", "csv", "json")
 
@@ -42,7 +45,15 @@ def run(options: argparse.Namespace) -> int:
     from tracehound.recording import Recording, resolve
 
     query = sys.stdin.read() if options.sql == "-" else options.sql
-    recording = Recording(resolve(options.recording))
+    if options.recording != "last" and Path(options.recording).is_file():
+        from tracehound.opened import open_kept
+
+        kept = open_kept(options.recording)
+        for note in kept.notes:
+            print(f"tracehound: {note}", file=sys.stderr)
+        recording = kept.recording
+    else:
+        recording = Recording(resolve(options.recording))
     rows = recording.sql(query)
     for path, reason in recording.damaged.items():
         print(f"tracehound: left out {path}, which is damaged: {reason}", file=sys.stderr)
@@ -181,4 +192,4 @@ def _is_number(kind: "pa.DataType") -> bool:
     return bool(pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_decimal(kind))
 
 
-COMMAND: Final = Command("query", "ask a recording in SQL", __doc__, add_arguments, run)
+COMMAND: Final = Command("query", "ask a recording, a tape or a packet capture in SQL", __doc__, add_arguments, run)

@@ -7,6 +7,7 @@ examples:
   sudo tracehound run -- python shop.py
   sudo tracehound run --record shop/ -- ./test.sh
   sudo tracehound run --files -- make
+  sudo tracehound run --tape shop.tape -- python shop.py
   sudo tracehound run --format json -- make test 2> summary.jsonl
   sudo tracehound run --output rows.txt --no-record -- nginx -g 'daemon off;'
 
@@ -80,6 +81,7 @@ def _follow(trace: "Trace", sinks: list["Sink"], kept: str | None, is_debug: boo
             raise
         code = trace.wait()
     elapsed_ns = time.monotonic_ns() - trace.started_ns
+    trace.ending = {"elapsed_ns": elapsed_ns, "outcome": _outcome(code)}
     failure = stop(trace, sinks, is_debug)
     shown, notes = describe(public_target(trace.target, trace.settings.redact)), _still_running(trace.still_running)
     notes += tuple(trace.fill_notes)

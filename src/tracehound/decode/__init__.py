@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 
     from tracehound.batch import Batch
     from tracehound.btf import Layout
+    from tracehound.decode.exchange import Connection
     from tracehound.protocols._protocol import Protocol
 
 __all__ = ["CaptureOrder", "DecodeSettings", "Decoder"]
@@ -61,6 +62,10 @@ class Decoder:
         result = self._requests.decode(batch)
         tables |= self._connections.decode(batch)
         return tables | _tables_of(result, self._losses.decode(batch))
+
+    def keep_connections(self, known: "dict[int, Connection]") -> None:
+        """Keep the connections that have requests in this map, by cookie, before any record is decoded."""
+        self._requests.keep_connections(known)
 
     @staticmethod
     def facts(batch: "Batch") -> "dict[str, pa.RecordBatch]":

@@ -50,8 +50,9 @@ class Generations:
             keys.append(found[0])
             times.append(found[1])
         if execs is not None:
-            keys.append(execs.fixed["pid"].astype(np.int64) << 32 | ALL_SLOTS)
-            times.append(execs.fixed["time_ns"].astype(np.int64))
+            counted = execs.fixed[execs.fixed["time_ns"] >= self._first_ns]  # of older ones another cut knows nothing
+            keys.append(counted["pid"].astype(np.int64) << 32 | ALL_SLOTS)
+            times.append(counted["time_ns"].astype(np.int64))
         if keys:
             key, time_ns = np.concatenate(keys), np.concatenate(times)
             order = np.lexsort((time_ns, key))

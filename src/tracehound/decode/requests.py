@@ -71,6 +71,10 @@ class Requests:
         self._rows = RequestRows(protocols)
         self._translations = Translations() if translations is None else translations
 
+    def keep_connections(self, known: dict[int, Connection]) -> None:
+        """Keep connections in this map, before any record is decoded: whoever gave it sees all that come."""
+        self._streams.connections = known
+
     @property
     def protocols_of(self) -> dict[int, tuple[str | None, str | None]]:
         """Connection id -> (protocol, why it is unknown); whoever writes a connection's close row removes its entry."""

@@ -54,6 +54,8 @@ CAPTURE_FRAMED: Final = 1
 CAPTURE_HEAD_TAIL: Final = 2
 
 Extras = tuple[str | int | None, ...]
+# (rule of enrich/redact.py, text) -> a text of the same length that redaction makes the same of, without the secrets
+Clean = Callable[[str, bytes], bytes]
 
 
 @final
@@ -139,3 +141,11 @@ class Protocol(NamedTuple):
     bridge: Callable[["StreamBuffer", int, Any], bool] | None = None
     # whether a state is as good as a new one: it may be thrown away while the connection is idle. None: it stays.
     is_fresh: Callable[[Any], bool] | None = None
+    # For `tape scrub`, never while tracing: (buffer, direction, state, clean), before `parse` with the same ones -> a
+    # function that is called at most once afterwards, with how many bytes from the cursor on the parser passed over
+    # (or, where it raised or stopped for good, how many are there). It returns what those become: as many bytes, parsed
+    # into the same rows, or refused in the same way, without what no row shows: framing, names, and what rows show once
+    # redacted (`clean`) stay; of bytes that are no message at most the shape.
+    # By then buffer and state may be others: what they say has to be copied before. Bytes that no parser passed over
+    # become `x`. None: all do, and a scrubbed tape has no rows of the protocol.
+    scrub: Callable[["StreamBuffer", int, Any, Clean], Callable[[int], bytes]] | None = None

@@ -33,6 +33,7 @@ from tracehound.protocols._http1_framing import (
     skip_blank_lines,
 )
 from tracehound.protocols._http1_messages import WEBSOCKET, count_frames
+from tracehound.protocols._http1_scrub import scrub
 from tracehound.protocols._protocol import (
     CLIENT_ERROR,
     INTERIM,
@@ -328,4 +329,5 @@ PROTOCOL = Protocol(
         Column("messages_received", "int64", "messages from server to client (WebSocket, event stream)"),
     ),
     secrets=(("resource", "query"),),
+    scrub=scrub,
 )

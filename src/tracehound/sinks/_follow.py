@@ -80,7 +80,8 @@ class FollowSink:
             held = list(self._held)
             self._held.clear()
             self._bytes = 0
-        rows = [{"table": name, **row} for tables in held for name, batch in tables.items() for row in batch.to_pylist()]
+        batches = [(name, batch) for tables in held for name, batch in tables.items()]
+        rows = [{"table": name, **row} for name, batch in batches for row in batch.to_pylist()]
         rows.sort(key=lambda row: row.get("time_ns") or 0)
         return rows
 

@@ -1,1 +1,1 @@
-"""Where batches come from besides the kernel."""
+"""Where batches come from besides the kernel: tapes, packet captures."""
