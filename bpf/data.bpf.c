@@ -62,7 +62,7 @@ static __always_inline void detect_protocol(struct scratch *scratch, struct sock
 }
 
 /* Append the end of a call of which `left` bytes were not copied; all of it or nothing. */
-static __always_inline __u32 copy_tail(struct scratch *scratch, __u32 left)
+static __noinline __u32 copy_tail(struct scratch *scratch, __u32 left)
 {
 	struct cursor *cursor = &scratch->cursor;
 	__u32 head_size = cursor->filled;
@@ -79,14 +79,14 @@ static __always_inline __u32 copy_tail(struct scratch *scratch, __u32 left)
  * The pieces of a framed call after the first one; of a call over FRAMED_SIZE_MAX then a
  * piece with its tail. A full piece is always followed by another one if bytes are left.
  */
-static __always_inline void emit_rest(struct scratch *scratch, __u32 rest)
+static __noinline int emit_rest(struct scratch *scratch, __u32 rest)
 {
 	struct cursor *cursor = &scratch->cursor;
 	__u32 done = PIECE_SIZE, tail_size;
 
 	for (int i = 1; i < FRAMED_PIECES_MAX; i++) {
 		if (done >= rest || cursor->want || cursor->flags & DATA_FAULT)
-			return;
+			return 0;
 		cursor->filled = 0;
 		cursor->want = rest - done < PIECE_SIZE ? rest - done : PIECE_SIZE;
 		copy_payload(scratch);
@@ -94,10 +94,11 @@ static __always_inline void emit_rest(struct scratch *scratch, __u32 rest)
 		done += PIECE_SIZE;
 	}
 	if (rest <= FRAMED_SIZE_MAX || cursor->want || cursor->flags & DATA_FAULT)
-		return;
+		return 0;
 	cursor->filled = 0;
 	tail_size = copy_tail(scratch, rest - FRAMED_SIZE_MAX);
 	emit_piece(scratch, scratch->call.skip + FRAMED_SIZE_MAX, tail_size, 0);
+	return 0;
 }
 
 /* How many bytes the first piece begins with. */
@@ -113,8 +114,8 @@ static __always_inline __u32 head_size_of(__u32 capture_class, __u32 rest)
 }
 
 /* Copy the head of a call of a class not known; a verdict makes it as long as a framed one's. */
-static __always_inline void copy_unknown(struct scratch *scratch, struct socket_state *state,
-					 __u32 direction, __u32 rest)
+static __noinline int copy_unknown(struct scratch *scratch, struct socket_state *state,
+				   __u32 direction, __u32 rest)
 {
 	struct cursor *cursor = &scratch->cursor;
 	struct call *call = &scratch->call;
@@ -127,10 +128,11 @@ static __always_inline void copy_unknown(struct scratch *scratch, struct socket_
 	limit_class(call, state);
 	scratch->record.capture_class = call->capture_class;
 	if (call->capture_class != CAPTURE_FRAMED || cursor->want || cursor->flags & DATA_FAULT)
-		return;
+		return 0;
 	cursor->want = head_size_of(CAPTURE_FRAMED, rest) - cursor->filled;
 	if (cursor->want)
 		copy_payload(scratch);
+	return 0;
 }
 
 /* Copy as much of the payload as the class asks for, detect on the way, output it. */
@@ -146,11 +148,11 @@ static __always_inline void emit_payload(struct scratch *scratch, struct socket_
 	if (call->capture_class == CAPTURE_UNKNOWN)
 		copy_unknown(scratch, state, direction, rest);
 	else
-		copy_payload(scratch);
+		copy_first(scratch);
 	if (call->capture_class == CAPTURE_HEAD_TAIL && rest > cursor->filled && !cursor->want &&
 	    !(cursor->flags & DATA_FAULT))
 		tail_size = copy_tail(scratch, rest - cursor->filled);
-	emit_piece(scratch, call->skip, tail_size, DATA_FIRST);
+	output_piece(scratch, call->skip, tail_size, DATA_FIRST);
 	if (call->capture_class == CAPTURE_FRAMED && rest > PIECE_SIZE)
 		emit_rest(scratch, rest);
 	if (cursor->flags & DATA_FAULT)
@@ -160,14 +162,12 @@ static __always_inline void emit_payload(struct scratch *scratch, struct socket_
 }
 
 static __always_inline void emit_call(struct scratch *scratch, struct socket_state *state,
-				      const struct tcp_sock *tcp, __u32 direction)
+				      const struct pt_regs *regs, __u32 direction)
 {
 	struct call *call = &scratch->call;
 
-	if (tcp && tcp->inet_conn.icsk_ulp_ops) /* kernel TLS: positions are the ciphertext's */
-		call->flags |= DATA_OPAQUE;
 	fill_record(scratch, state, direction);
-	if (!find_payload(scratch, bpf_get_current_task_btf())) {
+	if (!find_payload(scratch, regs)) {
 		call->flags |= DATA_OPAQUE;
 		count_loss(LOSS_OPAQUE_BYTES, call->size);
 	} else if (call->capture_class < CAPTURE_COUNT && !(call->flags & DATA_PEEK)) {
@@ -178,68 +178,84 @@ static __always_inline void emit_call(struct scratch *scratch, struct socket_sta
 	emit_piece(scratch, call->skip, 0, DATA_FIRST);
 }
 
-/* Say who calls and how much it moved; false: there is nothing to tell. */
-static __always_inline bool begin_call(struct scratch *scratch, int size, __u32 direction)
+/* Keep the message that a call of many moved last; at every hook of it, failed ones too. */
+static __noinline int follow_messages(struct call *call, struct task_struct *task,
+				      const struct pt_regs *regs, int size)
 {
-	struct task_struct *task = bpf_get_current_task_btf();
-	__u64 pid_tgid = bpf_get_current_pid_tgid();
-	struct call *call = &scratch->call;
+	call->message = next_message(task, regs, size);
+	if (SYSCALL_NUMBER(regs) == SYSCALL_SENDMMSG && call->message && size >= 0 &&
+	    message_size(call->message) > (__u32)size)
+		end_messages(task);
+	return 0;
+}
 
-	call->message = follow_messages(task, size);
-	if (size <= 0) {
+/* Say who calls and how much it moved; false: there is nothing to tell. */
+static __always_inline bool begin_call(struct call *call, struct task_struct *task,
+				       const struct pt_regs *regs, int size, __u32 direction)
+{
+	set_caller(call, task);
+	if (regs && unlikely(is_of_many(regs)))
+		follow_messages(call, task, regs, size);
+	if (unlikely(size <= 0)) {
 		forget_locked(task, direction);
 		return false;
 	}
-	call->tgid = pid_tgid >> 32;
-	call->tid = pid_tgid;
 	call->size = size;
 	return true;
 }
 
-static __always_inline void capture_tcp(struct scratch *scratch, struct sock *sk, int flags,
+static __always_inline void capture_tcp(struct scratch *scratch, struct socket_state *state,
+					struct sock *sk, const struct pt_regs *regs, int flags,
 					__u32 direction)
 {
-	const struct tcp_sock *tcp = bpf_skc_to_tcp_sock(sk);
+	const struct tcp_sock *tcp = tcp_of(sk);
 	struct call *call = &scratch->call;
-	struct socket_state *state;
 
 	if (!tcp)
 		return;
-	state = state_of(sk, tcp, call->tgid);
+	state = ready_state(state, sk, tcp, call->tgid);
 	if (!state || !is_port_wanted(state->local_port, state->remote_port))
 		return;
 	fill_call(call, sk, state, tcp, flags, direction);
-	if (choose_class(call, state, direction))
-		emit_call(scratch, state, tcp, direction);
+	if (!choose_class(call, state, direction))
+		return;
+	if (tcp->inet_conn.icsk_ulp_ops) /* kernel TLS: positions are the ciphertext's */
+		call->flags |= DATA_OPAQUE;
+	emit_call(scratch, state, regs, direction);
 }
 
-static __always_inline void capture_counted(struct scratch *scratch, struct sock *sk, int flags,
-					    __u32 direction)
+static __noinline int capture_counted(struct scratch *scratch, struct sock *sk,
+				      const struct pt_regs *regs, int flags, __u32 direction)
 {
 	struct call *call = &scratch->call;
 	struct socket_state *state = counted_state_of(sk, call->tgid, direction);
 
 	if (!state)
-		return;
+		return 0;
 	fill_counted(call, state, flags, direction);
 	if (choose_class(call, state, direction))
-		emit_call(scratch, state, NULL, direction);
+		emit_call(scratch, state, regs, direction);
+	return 0;
 }
 
 static __always_inline void capture(struct sock *sk, int size, int flags, __u32 direction)
 {
-	__u32 key = direction;
+	struct task_struct *task = bpf_get_current_task_btf();
+	struct socket_state *state = find_state(sk); /* only TCP's have one */
+	const struct pt_regs *regs;
 	struct scratch *scratch;
+	__u32 key = direction;
 
-	if (!is_traced(bpf_get_current_pid_tgid() >> 32))
+	if (!is_caller_traced(state, task, direction))
 		return;
+	regs = call_registers(task);
 	scratch = bpf_map_lookup_elem(&scratch_call, &key);
-	if (!scratch || !begin_call(scratch, size, direction))
+	if (!scratch || !begin_call(&scratch->call, task, regs, size, direction))
 		return;
-	if (is_tcp(sk))
-		capture_tcp(scratch, sk, flags, direction);
+	if (likely(is_tcp(sk)))
+		capture_tcp(scratch, state, sk, regs, flags, direction);
 	else if (is_udp(sk) || is_unix(sk))
-		capture_counted(scratch, sk, flags, direction);
+		capture_counted(scratch, sk, regs, flags, direction);
 }
 
 #ifndef TRACEHOUND_DATA_FALLBACK /* which includes this file and has hooks of its own */

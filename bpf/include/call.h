@@ -9,6 +9,7 @@
 #include "capture.h"
 #include "connection.h"
 #include "counted.h"
+#include "filter.h"
 #include "join.h"
 #include "order.h"
 #include "ring.h"
@@ -19,13 +20,33 @@ enum {
 	TAIL_SIZE = 256,
 };
 
-static __always_inline struct socket_state *state_of(struct sock *sk, const struct tcp_sock *tcp,
-						     __u32 tgid)
+/* Begin a call of a thread. */
+static __always_inline void set_caller(struct call *call, const struct task_struct *task)
 {
-	struct socket_state *state = bpf_sk_storage_get(&sockets, sk, NULL, 0);
+	call->tgid = task->tgid;
+	call->tid = task->pid;
+	call->thread_ns = task->start_time;
+	call->message = 0;
+}
 
+/* Whether a call on a socket is traced: without a look-up for the thread of the last one. */
+static __always_inline bool is_caller_traced(const struct socket_state *state,
+					     const struct task_struct *task, __u32 direction)
+{
+	/* Nothing but a filter, asked anew at an exec, ends the tracing of a thread that lives. */
+	if (!config_trace_all && !has_filters() && state &&
+	    state->tid[direction] == (__u32)task->pid &&
+	    state->thread_ns[direction] == task->start_time)
+		return true;
+	return is_traced(task->tgid);
+}
+
+/* The state of a TCP socket, of which `state` is there or NULL: ready for a call. */
+static __always_inline struct socket_state *ready_state(struct socket_state *state, struct sock *sk,
+							const struct tcp_sock *tcp, __u32 tgid)
+{
 	/* A child that sends before it is established still has its listener's state. */
-	if (!state || state->phase == PHASE_NEW || state->phase == PHASE_LISTENING)
+	if (unlikely(!state || state->phase == PHASE_NEW || state->phase == PHASE_LISTENING))
 		return join_socket(sk, tcp, tgid);
 	if (state->phase == PHASE_CONNECTING)
 		read_bases(state, tcp); /* fast open: data before the SYN is answered */
@@ -49,6 +70,7 @@ static __always_inline void account_call(struct call *call, struct socket_state 
 			call->flags |= unexpected;
 	}
 	state->tid[direction] = call->tid;
+	state->thread_ns[direction] = call->thread_ns;
 	if (!call->is_exact || call->end > state->position[direction])
 		state->position[direction] = call->end;
 	__sync_fetch_and_add(&state->calls[direction], 1);
@@ -156,20 +178,27 @@ static __always_inline void fill_record(struct scratch *scratch, const struct so
 	record->remote_port = state->remote_port;
 }
 
-static __noinline int emit_piece(struct scratch *scratch, __u32 offset, __u32 tail_size,
-				 __u32 flags)
+static __always_inline void output_piece(struct scratch *scratch, __u32 offset, __u32 tail_size,
+					 __u32 flags)
 {
 	struct data_record *record = &scratch->record;
 	__u32 filled = scratch->cursor.filled, size = sizeof(*record) + filled;
 
 	if (filled > PIECE_SIZE)
-		return 0;
+		return;
 	record->header.size = size;
 	record->offset = offset;
 	record->head_size = filled - tail_size;
 	record->tail_size = tail_size;
 	record->flags = scratch->call.flags | scratch->cursor.flags | flags;
 	output_record(&data, RING_DATA, &record->header, size);
+}
+
+/* The same where it is not the common case. */
+static __noinline int emit_piece(struct scratch *scratch, __u32 offset, __u32 tail_size,
+				 __u32 flags)
+{
+	output_piece(scratch, offset, tail_size, flags);
 	return 0;
 }
 

@@ -49,7 +49,8 @@ struct call {
 	__u64 start; /* stream positions */
 	__u64 end;
 	__u64 time_ns;
-	__u64 message; /* sendmmsg, recvmmsg: user address of the message, 0: not known */
+	__u64 thread_ns; /* start of the thread */
+	__u64 message;	 /* sendmmsg, recvmmsg: user address of the message, 0: not known */
 	__u32 size;
 	__u32 tgid;
 	__u32 tid;
@@ -169,36 +170,21 @@ static __always_inline struct pt_regs *call_registers(struct task_struct *task)
 	return is_in_call(regs) ? regs : NULL;
 }
 
-/* Return the message that a call of many moved last, 0 for others; at every hook, failed ones too.
- */
-static __always_inline __u64 follow_messages(struct task_struct *task, int size)
+/* A call that moves several messages, and has a hook for each. */
+static __always_inline bool is_of_many(const struct pt_regs *regs)
 {
-	struct pt_regs *regs = call_registers(task);
-	__u64 message;
-	__u32 number;
-
-	if (!regs)
-		return 0;
-	number = SYSCALL_NUMBER(regs);
-	if (number != SYSCALL_SENDMMSG && number != SYSCALL_RECVMMSG)
-		return 0;
-	message = next_message(task, regs, size);
-	if (number == SYSCALL_SENDMMSG && message && size >= 0 &&
-	    message_size(message) > (__u32)size)
-		end_messages(task);
-	return message;
+	return SYSCALL_NUMBER(regs) == SYSCALL_SENDMMSG || SYSCALL_NUMBER(regs) == SYSCALL_RECVMMSG;
 }
 
 /*
  * Point the cursor at the payload of the current system call and say which call
  * and fd it was. False: it is not in our reach (sendfile, splice, io_uring).
  */
-static __always_inline bool find_payload(struct scratch *scratch, struct task_struct *task)
+static __always_inline bool find_payload(struct scratch *scratch, const struct pt_regs *regs)
 {
 	struct data_record *record = &scratch->record;
 	struct cursor *cursor = &scratch->cursor;
 	struct call *call = &scratch->call;
-	struct pt_regs *regs = call_registers(task);
 	__u32 number;
 
 	__builtin_memset(cursor, 0, sizeof(*cursor));

@@ -9,6 +9,9 @@
 #include <bpf/bpf_helpers.h>
 #include <bpf/bpf_tracing.h>
 
+#define likely(condition) __builtin_expect(!!(condition), 1)
+#define unlikely(condition) __builtin_expect(!!(condition), 0)
+
 /* BPF_PROG gives every program a ctx, bpf_loop every step a number. */
 #pragma clang diagnostic ignored "-Wunused-parameter"
 
@@ -54,6 +57,25 @@ static __always_inline __u64 take_next(__u64 *next)
 
 #define REPEAT(max, count, step, context) bpf_loop(count, step, context, 0)
 #define LOOP_STEP static
+
+#endif
+
+#ifdef TRACEHOUND_DATA_FALLBACK /* before 6.3 */
+
+static __always_inline const struct tcp_sock *tcp_of(struct sock *sk)
+{
+	return bpf_skc_to_tcp_sock(sk);
+}
+
+#else
+
+extern __weak __ksym void *bpf_rdonly_cast(const void *, __u32);
+
+/* Since 6.2 a cast that is no call; of a socket that is TCP's for certain. */
+static __always_inline const struct tcp_sock *tcp_of(const struct sock *sk)
+{
+	return bpf_rdonly_cast(sk, bpf_core_type_id_kernel(struct tcp_sock));
+}
 
 #endif
 

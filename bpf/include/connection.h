@@ -37,6 +37,7 @@ struct socket_state {
 	__u64 calls[2];
 	__u64 position[2];   /* after the newest call */
 	__u64 skip_until[2]; /* positions below are not copied */
+	__u64 thread_ns[2];  /* start of the thread `tid`: with it, its identity */
 	__u64 bytes_sent;    /* from here: as they were on the change to CLOSE */
 	__u64 bytes_received;
 	__u64 bytes_read;
@@ -47,7 +48,7 @@ struct socket_state {
 	__u32 attempt;
 	__u32 network_namespace;
 	__u32 order_epoch;
-	__u32 tid[2];
+	__u32 tid[2];		/* whose call was captured last, 0: nobody's */
 	__u32 unknown_bytes[2]; /* copied in class unknown */
 	__u16 unknown_calls[2];
 	__s32 error;
@@ -149,12 +150,26 @@ static __always_inline struct socket_state *make_state(struct sock *sk, __u32 ow
 	return state;
 }
 
+/* The state of any socket, NULL if it has none: then without the look-up. */
+static __always_inline struct socket_state *find_state(struct sock *sk)
+{
+	return sk->sk_bpf_storage ? bpf_sk_storage_get(&sockets, sk, NULL, 0) : NULL;
+}
+
+/* Whether several threads use a direction, or do once this one has. */
+static __always_inline bool is_shared(const struct socket_state *state, __u32 direction, __u32 tid)
+{
+	return state->flags & CONNECTION_SHARED ||
+	       (state->tid[direction] != tid && state->calls[direction]);
+}
+
 /* Say whether several threads use a direction, the current one among them. */
 static __always_inline bool note_shared(struct socket_state *state, __u32 direction, __u32 tid)
 {
-	if (state->calls[direction] && state->tid[direction] != tid)
-		state->flags |= CONNECTION_SHARED;
-	return state->flags & CONNECTION_SHARED;
+	if (!is_shared(state, direction, tid))
+		return false;
+	state->flags |= CONNECTION_SHARED;
+	return true;
 }
 
 /* A client's SYN counts as one byte acknowledged, the other counters have no such extra. */

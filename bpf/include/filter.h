@@ -127,8 +127,7 @@ static __always_inline __u32 mode_by_filters(const struct task_struct *task)
 	return passes_filter(&key) ? TRACE_ON : TRACE_MUTED;
 }
 
-/* Either end's port counts. */
-static __always_inline bool is_port_wanted(__u32 local_port, __u32 remote_port)
+static __always_inline bool passes_port_filter(__u32 local_port, __u32 remote_port)
 {
 	struct filter_key local = {.kind = FILTER_PORT, .is_only = 1, .number = local_port};
 	struct filter_key remote = {.kind = FILTER_PORT, .is_only = 1, .number = remote_port};
@@ -140,6 +139,12 @@ static __always_inline bool is_port_wanted(__u32 local_port, __u32 remote_port)
 		return true;
 	local.is_only = remote.is_only = 0;
 	return !bpf_map_lookup_elem(&filters, &local) && !bpf_map_lookup_elem(&filters, &remote);
+}
+
+/* Either end's port counts. */
+static __always_inline bool is_port_wanted(__u32 local_port, __u32 remote_port)
+{
+	return !(has_filters() & 1 << FILTER_PORT) || passes_port_filter(local_port, remote_port);
 }
 
 /* The task's cgroup or one above it is a target. */

@@ -97,4 +97,22 @@ static __noinline int copy_payload(struct scratch *scratch)
 	return 0;
 }
 
+/* The same for the first bytes of a call: commonly what is wanted lies in one buffer. */
+static __always_inline void copy_first(struct scratch *scratch)
+{
+	struct cursor *cursor = &scratch->cursor;
+	__u64 size = cursor->want;
+
+	barrier_var(size); /* else the compiler leaves out the compare that 6.1 needs */
+	if (unlikely(cursor->skip || cursor->left < size || size > PIECE_SIZE) ||
+	    bpf_probe_read_user(scratch->record.data, size, (void *)cursor->base)) {
+		copy_payload(scratch); /* once more, as far as there are pages */
+		return;
+	}
+	cursor->base += size;
+	cursor->left -= size;
+	cursor->filled = size;
+	cursor->want = 0;
+}
+
 #endif

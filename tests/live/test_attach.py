@@ -440,6 +440,25 @@ def test_filters_leave_out_ports_processes_and_names(python_target: PythonTarget
         assert not rows(nobody.connections) and not rows(nobody.processes)
 
 
+def test_a_stranger_with_the_pid_of_one_that_ended_is_not_traced(c_target: Callable[[str], Path]) -> None:
+    with subprocess.Popen([c_target("pid_again")], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
+        pid = int(line_of(process.stdout))
+        with tracehound.trace(pid=pid) as trace:
+            say(process)
+            outcome = line_of(process.stdout)
+            say(process)
+            process.communicate(timeout=30)
+            trace.wait(20)
+        if outcome == "not again\n":
+            pytest.skip("clone3 cannot choose a pid here: CAP_SYS_ADMIN or CAP_CHECKPOINT_RESTORE is missing")
+        assert outcome == "again\n"
+        assert {(row["resource"], row["pid"]) for row in rows(trace.requests)} == {("/traced", pid)}
+        calls = [
+            (row["send_calls"], row["receive_calls"]) for row in rows(trace.connections) if row["event"] == "close"
+        ]
+        assert calls == [(1, 1), (1, 1)]
+
+
 def test_attach_with_features_off_keeps_who_is_traced(python_target: PythonTarget, tmp_path: Path) -> None:
     """Nothing is told of what is off, and of the rest as much as with all on."""
     folder = UNIFIED / f"tracehound-off-{os.getpid()}"
