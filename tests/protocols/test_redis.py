@@ -4,6 +4,8 @@ from collections.abc import Callable
 
 import pytest
 from tests.protocols.checker import Driver, Step, Vector, cases, check_bytes, check_whole
+from tests.protocols.redis_secrets import make_templates, plant
+from tests.protocols.secret_cases import check_no_leak
 
 from tracehound.btf import wire_layout
 from tracehound.native import detect
@@ -761,3 +763,7 @@ def test_detects(head: bytes, transport: int, match: str, direction: int) -> Non
         layout.enum("l7_protocol")[verdict],
         layout.enum("l7_match")[match],
     )
+
+
+def test_no_planted_secret_is_in_a_row() -> None:
+    check_no_leak(PROTOCOL, make_templates(), plant)
