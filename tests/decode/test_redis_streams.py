@@ -164,3 +164,32 @@ def test_answers_passed_over_after_a_gap_are_nobody_elses() -> None:
         assert all(size == int(key[2:]) + 7 for key, size in sizes)
         assert ("k:50", 57) in sizes
         assert any(counter == "gap" for counter, _ in losses)
+
+
+def test_a_long_reply_in_one_call_ends_at_the_next_command() -> None:
+    """Of a call beyond 64 KiB only its ends are captured: where the reply ends is told by who takes turns."""
+    values = b"".join(b"$%d\r\n%s\r\n" % (at % 50, b"v" * (at % 50)) for at in range(4_000))
+    recorder = Recorder()
+    socket = Socket(recorder, 11, SERVER, verdict=REDIS).open()
+    for number in range(3):
+        socket.receive(command("LRANGE", f"l:{number}", "0", "-1"))
+        socket.send(b"*4000\r\n" + values[:90_000])
+        socket.send(values[90_000:])
+    socket.receive(command("GET", "k"))
+    socket.send(b"$-1\r\n")
+    rows, losses, _ = decode(recorder)
+    assert losses == []
+    assert brief(rows, "resource", "outcome", "rows", "response_bytes", "truncated") == [
+        *((f"l:{number}", "ok", 4000, len(values) + 7, True) for number in range(3)), ("k", "ok", 0, 5, False),
+    ]  # fmt: skip
+
+
+def test_a_long_reply_of_a_pipeline_is_a_gap() -> None:
+    values = b"".join(b"$%d\r\n%s\r\n" % (at % 50, b"v" * (at % 50)) for at in range(4_000))
+    recorder = Recorder()
+    socket = Socket(recorder, 11, SERVER, verdict=REDIS).open()
+    socket.receive(command("LRANGE", "l", "0", "-1") + command("GET", "k"))
+    socket.send(b"*4000\r\n" + values + b"$-1\r\n")
+    rows, losses, _ = decode(recorder)
+    assert brief(rows, "resource", "outcome", "truncated") == [("l", "unknown", True), ("k", "unknown", True)]
+    assert [counter for counter, _ in losses] == ["uncaptured"]

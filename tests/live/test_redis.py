@@ -6,7 +6,7 @@ import socket
 import subprocess
 import time
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Final
@@ -21,6 +21,8 @@ PythonTarget = Callable[..., list[str]]
 PIPELINED: Final = {"set": "set", "get": "get", "mixed": "incr,lpush,rpop,sadd,hset,spop,zadd,mset"}
 REQUESTS: Final = {"set": 100_000, "get": 100_000, "mixed": 20_000}
 RATE: Final = 20_000
+ENDPOINTS: Final = ("protocol", "role", "local_port", "remote_port")
+COUNTED: Final = ("connection", "operation", "outcome", "request_position", "request_bytes", "start_ns")
 SERVER_S: Final = 30.0
 BIG: Final = 30_000_000
 
@@ -34,10 +36,12 @@ def told_by(folder: Path) -> tuple[int, Counter[str]]:
     return told["port"], Counter(told["calls"])
 
 
-def of_port(trace: LiveTrace, port: int) -> dict[str, list[Row]]:
-    """Return the rows of the server's port, by role."""
+def of_port(trace: LiveTrace, port: int, columns: Sequence[str] = ()) -> dict[str, list[Row]]:
+    """Return the rows of the server's port, by role; all columns, or some."""
     ends: dict[str, list[Row]] = {"client": [], "server": []}
-    for row in rows(trace.requests):
+    table = trace.requests.to_arrow()
+    found: list[Row] = (table.select([*ENDPOINTS, *columns]) if columns else table).to_pylist()
+    for row in found:
         if port == row["remote_port" if row["role"] == "client" else "local_port"]:
             assert row["protocol"] == "redis"
             ends[row["role"]].append(row)
@@ -59,7 +63,7 @@ def check_counts(trace: LiveTrace, port: int, calls: Counter[str], commands: set
         for row in rows(trace.connections)
         if row["event"] == "close"
     }
-    for role, found in of_port(trace, port).items():
+    for role, found in of_port(trace, port, COUNTED).items():
         by_connection: dict[int, list[Row]] = defaultdict(list)
         for row in found:
             by_connection[row["connection"]].append(row)
@@ -103,28 +107,30 @@ def missing_ranges(found: list[Row], total: int) -> list[tuple[int, int, int, in
 
 @pytest.mark.parametrize("name", sorted(PIPELINED))
 def test_rows_are_the_servers_count(name: str, traced: Traced, python_target: PythonTarget, tmp_path: Path) -> None:
-    command = python_target("redis_target", "benchmark", tmp_path, PIPELINED[name], REQUESTS[name])
-    trace = traced(command, record=str(tmp_path / "record"))
-    assert trace.exit_code == 0
-    port, calls = told_by(tmp_path)
     commands = {one.upper() for one in PIPELINED[name].split(",")}
-    assert all(calls[one] == REQUESTS[name] for one in commands), calls
-    check_counts(trace, port, calls, commands)
+    arguments = ("benchmark", PIPELINED[name], REQUESTS[name])
+    best_of_three(traced, python_target, tmp_path, arguments, dict.fromkeys(commands, REQUESTS[name]))
 
 
 def test_nothing_is_lost_at_20_000_a_second(traced: Traced, python_target: PythonTarget, tmp_path: Path) -> None:
-    """In the best of three: a machine that is busy with other things may lose some, and says so."""
+    best_of_three(traced, python_target, tmp_path, ("paced", RATE, 3), {"GET": 3 * RATE})
+
+
+def best_of_three(
+    traced: Traced, python_target: PythonTarget, folder: Path, arguments: Sequence[object], sent: dict[str, int]
+) -> None:
+    """Run a load up to three times: rows and what is told as lost are exact each time, and once nothing is lost."""
     for attempt in range(3):
-        folder = tmp_path / str(attempt)
-        folder.mkdir()
-        trace = traced(python_target("redis_target", "paced", folder, RATE, 3), record=str(folder / "record"))
+        place = folder / str(attempt)
+        place.mkdir()
+        what, *rest = arguments
+        trace = traced(python_target("redis_target", what, place, *rest), record=str(place / "record"))
         assert trace.exit_code == 0
-        port, calls = told_by(folder)
-        assert calls["GET"] == 3 * RATE
-        if check_counts(trace, port, calls, {"GET"}):
-            break
-    else:
-        pytest.fail(f"three times something was lost: {rows(trace.losses)}")
+        port, calls = told_by(place)
+        assert {name: calls[name] for name in sent} == sent
+        if check_counts(trace, port, calls, set(sent)):
+            return
+    pytest.fail(f"three times something was lost: {rows(trace.losses)}")
 
 
 # ---- ways of speaking
@@ -233,7 +239,8 @@ def test_joined_in_the_middle_of_a_reply(tmp_path: Path) -> None:
                 read_exactly(connection, 5)
             connection.sendall(b"*1\r\n$4\r\nPING\r\n*2\r\n$4\r\nECHO\r\n$2\r\nhi\r\n")
             read_exactly(connection, 15)
-            wait_for(lambda: any(row["operation"] == "ECHO" for row in rows(trace.requests)), what="the last row")
+            last = "select 1 from requests where operation = 'ECHO'"
+            wait_for(lambda: trace.sql(last).num_rows == 1, what="the last row")
     found = of_port(trace, port)["server"]
     said = [(row["operation"], row["resource"], row["outcome"], row["response_bytes"]) for row in found]
     assert said == [

@@ -8,7 +8,7 @@ from typing import Final
 
 from tracehound.errors import ProtocolError
 from tracehound.protocols._buffer import StreamBuffer
-from tracehound.protocols._protocol import OK, NotFollowed, Request, Response
+from tracehound.protocols._protocol import OK, TRUNCATED, UNTIL_CLOSE, NotFollowed, Request, Response
 from tracehound.protocols._redis_commands import SYNC
 from tracehound.protocols._redis_errors import MESSAGE_LIMIT, read_error
 from tracehound.protocols._redis_messages import finish
@@ -70,9 +70,14 @@ def parse_response(buffer: StreamBuffer, state: State) -> Response | Request | N
 
 def parse_any(buffer: StreamBuffer, state: State) -> Response | Request | None:
     """Walk through replies of any kind, up to one that is a message."""
+    message: Response | Request | None
     while True:
         if state.replicates:
             raise NotFollowed("the replication stream behind PSYNC is not read")
+        if state.adrift is not None:
+            message = pass_adrift(buffer, state)
+            if message is not None or state.adrift is not None:
+                return message
         if state.left == 0:
             special = state.expected()
             if special is not None and special.effect == SYNC:
@@ -87,6 +92,38 @@ def parse_any(buffer: StreamBuffer, state: State) -> Response | Request | None:
         state.begin_reply(end)
         if message is not None or buffer.cursor >= len(buffer.data):
             return message
+
+
+def bridge_reply(buffer: StreamBuffer, state: State) -> bool:
+    """Go on behind a hole in an aggregate: on a connection that takes turns the next command tells where it ended."""
+    if state.adrift is None:
+        special = state.expected()
+        is_aggregate = state.left > 0 and state.kind in AGGREGATES and state.words is None
+        if not is_aggregate or state.pipelined or state.asked - state.answered != 1 or special is not None:
+            return False
+        extras = (state.rows, state.database, state.user)
+        state.adrift = Response(state.reply_position, UNTIL_CLOSE, None, OK, flags=TRUNCATED, extras=extras)
+        state.is_told = False
+        state.answered += 1
+    elif state.adrift.end >= 0:
+        return False
+    buffer.leap()
+    state.adrift_end = buffer.base + buffer.cursor
+    return True
+
+
+def pass_adrift(buffer: StreamBuffer, state: State) -> Response | None:
+    """Pass over what is left of a reply with a hole in it; return it the first time."""
+    message, is_told = state.adrift, state.is_told
+    assert message is not None
+    state.is_told = True
+    if message.end < 0:
+        buffer.cursor = len(buffer.data)
+        state.adrift_end = buffer.base + buffer.cursor
+    else:
+        state.adrift = None
+        state.begin_reply(message.end)
+    return None if is_told else message
 
 
 def parse_sync(buffer: StreamBuffer, state: State) -> Response | None:

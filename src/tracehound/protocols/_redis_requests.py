@@ -218,6 +218,10 @@ def make_request(
         flags |= note_effect(state, effect, count, taken)
     else:
         state.asked += 1
+    if state.asked - state.answered > 1:
+        state.pipelined = True
+    elif state.adrift is not None and state.adrift.end < 0:
+        state.adrift.end = state.adrift_end
     if effect == PLAIN and len(taken) == 1 and taken[0][0] == 1 and not command.is_named:
         key = taken[0][1]
         shown = quote(key) if " " in key or '"' in key or not key else key

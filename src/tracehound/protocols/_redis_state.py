@@ -6,7 +6,7 @@ which request is the engine's. After a gap the numbers begin anew, and what a lo
 
 from typing import Final, final
 
-from tracehound.protocols._protocol import Extras
+from tracehound.protocols._protocol import Extras, Response
 from tracehound.protocols._redis_commands import UNSUBSCRIBE, Command
 
 UNKNOWN_COUNT: Final = -1
@@ -55,9 +55,10 @@ class State:
     """One connection."""
 
     __slots__ = (
-        "answered", "asked", "channels", "chunked", "database", "error", "in_line", "kind", "left", "levels",
-        "monitoring", "no_row", "no_rows", "one_row", "partial", "patterns", "queued_database", "replicates",
-        "reply_position", "rows", "shards", "silent", "skipping", "specials", "text", "user", "words",
+        "adrift", "adrift_end", "answered", "asked", "channels", "chunked", "database", "error", "in_line", "is_told",
+        "kind", "left", "levels", "monitoring", "no_row", "no_rows", "one_row", "partial", "patterns", "pipelined",
+        "queued_database", "replicates", "reply_position", "rows", "shards", "silent", "skipping", "specials", "text",
+        "user", "words",
     )  # fmt: skip
 
     def __init__(self) -> None:
@@ -73,12 +74,16 @@ class State:
         self.skipping = 0  # commands that CLIENT REPLY SKIP keeps without a reply
         self.queued_database: str | None = None
         self.share_extras()
+        self.pipelined = False  # a command was sent before the one before was answered
         # requests
         self.asked = 0
         self.partial: Partial | None = None
         # replies
         self.answered = 0
         self.specials: list[Special] = []
+        self.adrift: Response | None = None  # a reply with a hole in it, up to its end, which the next command tells
+        self.adrift_end = 0  # where it has come to
+        self.is_told = False  # it was returned
         self.begin_reply(0)
 
     def settle(self) -> None:
@@ -118,6 +123,7 @@ class State:
         self.asked = self.answered = 0
         self.partial = None
         self.specials.clear()
+        self.adrift = None
         self.begin_reply(0)
 
     def expected(self) -> Special | None:

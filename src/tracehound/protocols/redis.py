@@ -12,9 +12,9 @@ import re
 from typing import Final
 
 from tracehound.protocols._buffer import StreamBuffer
-from tracehound.protocols._protocol import REQUEST, Protocol, Request, Response
+from tracehound.protocols._protocol import REQUEST, RESPONSE, Protocol, Request, Response
 from tracehound.protocols._redis_commands import is_command
-from tracehound.protocols._redis_replies import parse_response
+from tracehound.protocols._redis_replies import bridge_reply, parse_response
 from tracehound.protocols._redis_requests import parse_request
 from tracehound.protocols._redis_state import State
 from tracehound.tables import Column
@@ -43,6 +43,11 @@ def parse(buffer: StreamBuffer, direction: int, state: State) -> Request | Respo
 def reset(state: State) -> None:
     """Forget what was under way."""
     state.reset()
+
+
+def bridge(buffer: StreamBuffer, direction: int, state: State) -> bool:
+    """Go on behind a hole in a reply of which not all was captured."""
+    return direction == RESPONSE and not buffer.lost and bridge_reply(buffer, state)
 
 
 def settle(state: State) -> None:
@@ -90,6 +95,7 @@ PROTOCOL = Protocol(
     parse=parse,
     reset=reset,
     resync=resync,
+    bridge=bridge,
     settle=settle,
     response_extras=(
         Column("rows", "int64", "rows or elements returned"),
