@@ -12,10 +12,12 @@ from pathlib import Path
 from typing import Any, Final
 
 import pytest
+import redis
 from tests.live.conftest import Row, Traced, rows, wait_for
 
 import tracehound
 from tracehound import LiveTrace
+from tracehound.protocols._redis_commands import PLAIN, UNKNOWN, find_command
 
 PythonTarget = Callable[..., list[str]]
 PIPELINED: Final = {"set": "set", "get": "get", "mixed": "incr,lpush,rpop,sadd,hset,spop,zadd,mset"}
@@ -249,3 +251,20 @@ def test_joined_in_the_middle_of_a_reply(tmp_path: Path) -> None:
         ("ECHO", None, "ok", 8),
     ]
     assert all(row["joined_midstream"] for row in found)
+
+
+def test_the_servers_commands_are_known_with_their_keys(tmp_path: Path) -> None:
+    """Only keys are shown, so which arguments are keys must be what the server says."""
+    with running_server(tmp_path) as (_, port), redis.Redis(port=port) as client:
+        told: Any = client.execute_command("COMMAND")
+    checked = 0
+    for name, one in told.items():
+        words = name.encode().split(b" ")
+        command = find_command(words[0])
+        assert command is not UNKNOWN, name
+        if command.within is not None or command.effect != PLAIN or command.count_at or one["first_key_pos"] == 0:
+            continue
+        keys = (one["first_key_pos"], one["last_key_pos"], one["step_count"])
+        assert (command.first, command.last, command.step) == keys, name
+        checked += 1
+    assert checked > 150
