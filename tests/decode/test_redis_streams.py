@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from tests.decode.records import CLIENT, SERVER, Recorder, Socket
+from tests.decode.records import CLIENT, PREEXISTING, SERVER, Recorder, Socket
 
 from tracehound import native
 from tracehound.btf import wire_layout
@@ -193,3 +193,20 @@ def test_a_long_reply_of_a_pipeline_is_a_gap() -> None:
     rows, losses, _ = decode(recorder)
     assert brief(rows, "resource", "outcome", "truncated") == [("l", "unknown", True), ("k", "unknown", True)]
     assert [counter for counter, _ in losses] == ["uncaptured"]
+
+
+def test_joined_in_the_middle_of_a_value_that_looks_like_replies() -> None:
+    rest = (b"+OK\r\n:1\r\n$3\r\nabc\r\n" * 1_000)[:-3] + b"c\r\n\r\n"
+    for cut in (1, 5, 9, 18, 100):
+        recorder = Recorder()
+        socket = Socket(recorder, 11, SERVER, verdict=REDIS, capture=0, flags=PREEXISTING, position=[500_000, 90_000])
+        for at in range(0, len(rest), 180 * cut):
+            socket.send(rest[at : at + 180 * cut])
+        for number in range(4):
+            socket.capture = 1
+            socket.receive(command("GET", f"k:{number}"), time_ns=recorder.time_ns + 2 * SECOND)
+            socket.send(b"$%d\r\n%s\r\n" % (number, b"x" * number))
+        rows, _, _ = decode(recorder)
+        assert brief(rows, "resource", "response_bytes", "rows") == [
+            (f"k:{number}", 6 + number, 1) for number in range(4)
+        ]

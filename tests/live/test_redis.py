@@ -109,30 +109,31 @@ def missing_ranges(found: list[Row], total: int) -> list[tuple[int, int, int, in
 
 @pytest.mark.parametrize("name", sorted(PIPELINED))
 def test_rows_are_the_servers_count(name: str, traced: Traced, python_target: PythonTarget, tmp_path: Path) -> None:
-    commands = {one.upper() for one in PIPELINED[name].split(",")}
-    arguments = ("benchmark", PIPELINED[name], REQUESTS[name])
-    best_of_three(traced, python_target, tmp_path, arguments, dict.fromkeys(commands, REQUESTS[name]))
+    """As fast as it goes: what a busy machine loses is told, to the byte."""
+    commands = {one.upper(): REQUESTS[name] for one in PIPELINED[name].split(",")}
+    run_load(traced, python_target, tmp_path, ("benchmark", PIPELINED[name], REQUESTS[name]), commands)
 
 
 def test_nothing_is_lost_at_20_000_a_second(traced: Traced, python_target: PythonTarget, tmp_path: Path) -> None:
-    best_of_three(traced, python_target, tmp_path, ("paced", RATE, 3), {"GET": 3 * RATE})
-
-
-def best_of_three(
-    traced: Traced, python_target: PythonTarget, folder: Path, arguments: Sequence[object], sent: dict[str, int]
-) -> None:
-    """Run a load up to three times: rows and what is told as lost are exact each time, and once nothing is lost."""
+    """In the best of three: others may need the machine meanwhile."""
     for attempt in range(3):
-        place = folder / str(attempt)
-        place.mkdir()
-        what, *rest = arguments
-        trace = traced(python_target("redis_target", what, place, *rest), record=str(place / "record"))
-        assert trace.exit_code == 0
-        port, calls = told_by(place)
-        assert {name: calls[name] for name in sent} == sent
-        if check_counts(trace, port, calls, set(sent)):
+        folder = tmp_path / str(attempt)
+        folder.mkdir()
+        if run_load(traced, python_target, folder, ("paced", RATE, 3), {"GET": 3 * RATE}):
             return
-    pytest.fail(f"three times something was lost: {rows(trace.losses)}")
+    pytest.fail("three times something was lost")
+
+
+def run_load(
+    traced: Traced, python_target: PythonTarget, folder: Path, arguments: Sequence[object], sent: dict[str, int]
+) -> bool:
+    """Run a load; rows and what is told as lost are exact; return whether nothing was lost."""
+    what, *rest = arguments
+    trace = traced(python_target("redis_target", what, folder, *rest), record=str(folder / "record"))
+    assert trace.exit_code == 0
+    port, calls = told_by(folder)
+    assert {name: calls[name] for name in sent} == sent
+    return check_counts(trace, port, calls, set(sent))
 
 
 # ---- ways of speaking
@@ -225,8 +226,8 @@ def read_exactly(connection: socket.socket, size: int) -> None:
 
 
 def test_joined_in_the_middle_of_a_reply(tmp_path: Path) -> None:
-    """Bytes of the reply under way look like replies; none becomes a row, and what comes after is paired."""
-    value = b"+OK\r\n:1\r\n$3\r\nabc\r\n" * (BIG // 18)
+    """A command is sent while a reply is under way; what comes after both is paired, and the reply has no row."""
+    value = b"x" * BIG
     head = b"$%d\r\n" % len(value)
     with running_server(tmp_path) as (pid, port), socket.create_connection(("127.0.0.1", port)) as connection:
         connection.sendall(b"*3\r\n$3\r\nSET\r\n$3\r\nbig\r\n" + head + value + b"\r\n")
@@ -234,7 +235,8 @@ def test_joined_in_the_middle_of_a_reply(tmp_path: Path) -> None:
         connection.sendall(b"*2\r\n$3\r\nGET\r\n$3\r\nbig\r\n")
         read_exactly(connection, len(head) + 1_000_000)
         with tracehound.trace(pid=pid, record=str(tmp_path / "record")) as trace:
-            read_exactly(connection, len(value) - 1_000_000 + 2)
+            connection.sendall(b"*2\r\n$3\r\nGET\r\n$6\r\nmiddle\r\n")
+            read_exactly(connection, len(value) - 1_000_000 + 2 + 5)
             time.sleep(1.5)  # so long without a byte no answer is owed any more
             for number in range(5):
                 connection.sendall(b"*2\r\n$3\r\nGET\r\n$4\r\nno:%d\r\n" % number)
@@ -246,6 +248,7 @@ def test_joined_in_the_middle_of_a_reply(tmp_path: Path) -> None:
     found = of_port(trace, port)["server"]
     said = [(row["operation"], row["resource"], row["outcome"], row["response_bytes"]) for row in found]
     assert said == [
+        ("GET", "middle", "unknown", None),
         *(("GET", f"no:{number}", "ok", 5) for number in range(5)),
         ("PING", None, "ok", 7),
         ("ECHO", None, "ok", 8),
