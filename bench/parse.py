@@ -5,7 +5,8 @@
 `typical` is a browser-like GET with traceparent and a response of 9 fields with 1 KiB of 3 KiB captured; `cookies`
 adds a cookie, which no memo may keep; `small` has 3 fields and 12 bytes of body; `chunked` three chunks; `new` 8 fields
 that differ in every message. `plain` is what splitting the same heads into a dict costs, one piece at a time: the ratio
-is to that. Least of the rounds, garbage collection off.
+is to that. `redis` is GET with a short value, `redis x16` SET sixteen in a piece, `redis mget` ten keys and values;
+there `plain` splits at line ends. Least of the rounds, garbage collection off.
 """
 
 import gc
@@ -14,9 +15,9 @@ import time
 from collections import deque
 from collections.abc import Callable, Iterator
 
+from tracehound.protocols import Protocol, http1, redis
 from tracehound.protocols._buffer import StreamBuffer
 from tracehound.protocols._protocol import REQUEST, RESPONSE, Request, Response
-from tracehound.protocols.http1 import PROTOCOL
 
 ROWS = 4000
 TRACE = b"traceparent: 00-%032x-%016x-01\r\n"
@@ -64,12 +65,41 @@ def new(at: int) -> Exchange:
     return request.replace(BROWSER[-60:], fresh), response, size
 
 
-CASES = {"typical": typical, "cookies": cookies, "small": small, "chunked": chunked, "new": new}
+def command(*words: bytes) -> bytes:
+    return b"*%d\r\n" % len(words) + b"".join(b"$%d\r\n%s\r\n" % (len(word), word) for word in words)
 
 
-def parse(exchanges: list[Exchange]) -> Iterator[int]:
+def redis_get(at: int) -> Exchange:
+    response = b"$12\r\nhello world\n\r\n"
+    return command(b"GET", b"cart:%d" % at), response, len(response)
+
+
+def redis_pipeline(at: int) -> Exchange:
+    request = b"".join(command(b"SET", b"cart:%d" % (at * 16 + one), b"hello world\n") for one in range(16))
+    return request, b"+OK\r\n" * 16, 5 * 16
+
+
+def redis_mget(at: int) -> Exchange:
+    response = b"*10\r\n" + b"$12\r\nhello world\n\r\n" * 10
+    return command(b"MGET", *(b"cart:%d" % (at + one) for one in range(10))), response, len(response)
+
+
+# name -> (protocol, exchange, rows in it)
+CASES: dict[str, tuple[Protocol, Callable[[int], Exchange], int]] = {
+    "typical": (http1.PROTOCOL, typical, 1),
+    "cookies": (http1.PROTOCOL, cookies, 1),
+    "small": (http1.PROTOCOL, small, 1),
+    "chunked": (http1.PROTOCOL, chunked, 1),
+    "new": (http1.PROTOCOL, new, 1),
+    "redis": (redis.PROTOCOL, redis_get, 1),
+    "redis x16": (redis.PROTOCOL, redis_pipeline, 16),
+    "redis mget": (redis.PROTOCOL, redis_mget, 1),
+}
+
+
+def parse(protocol: Protocol, exchanges: list[Exchange]) -> Iterator[int]:
     """Parse and pair all; yields the number of rows."""
-    buffers, state, run = (StreamBuffer(), StreamBuffer()), PROTOCOL.new_state(), PROTOCOL.parse
+    buffers, state, run = (StreamBuffer(), StreamBuffer()), protocol.new_state(), protocol.parse
     waiting: deque[Request | Response] = deque()
     rows: list[tuple[Request | Response, Request | Response]] = []
     positions = [0, 0]
@@ -89,9 +119,16 @@ def parse(exchanges: list[Exchange]) -> Iterator[int]:
     yield len(rows)
 
 
-def plain(exchanges: list[Exchange]) -> Iterator[int]:
-    """Split every head into a dict and make nothing of it."""
+def plain(protocol: Protocol, exchanges: list[Exchange]) -> Iterator[int]:
+    """Split every head into a dict, or every piece at its line ends, and make nothing of it."""
     rows = 0
+    if protocol.name == "redis":
+        for request, response, _ in exchanges:
+            texts = [word.decode() for word in request.split(b"\r\n")]
+            rows += sum(text[:1] == "*" for text in texts)
+            assert response.split(b"\r\n")
+        yield rows
+        return
     for request, response, _ in exchanges:
         for piece in (request, response):
             head, _, _ = piece.partition(b"\r\n\r\n")
@@ -104,14 +141,20 @@ def plain(exchanges: list[Exchange]) -> Iterator[int]:
     yield rows // 2
 
 
-def least_ns(way: Callable[[list[Exchange]], Iterator[int]], exchanges: list[Exchange], rounds: int) -> float:
+def least_ns(
+    way: Callable[[Protocol, list[Exchange]], Iterator[int]],
+    protocol: Protocol,
+    exchanges: list[Exchange],
+    rounds: int,
+    expected: int,
+) -> float:
     """Return ns per row, the least of the rounds."""
     times = []
     for _ in range(rounds):
         began = time.thread_time_ns()
-        rows = next(way(exchanges))
+        rows = next(way(protocol, exchanges))
         times.append((time.thread_time_ns() - began) / rows)
-        assert rows == len(exchanges)
+        assert rows == expected
     return min(times)
 
 
@@ -119,11 +162,13 @@ def main() -> None:
     rounds = int(sys.argv[1]) if len(sys.argv) > 1 else 7
     gc.disable()
     print(f"least of {rounds} rounds of {ROWS} rows on one connection, ns per row (two messages)")
-    print(f"{'':10}{'parse':>8}{'plain':>8}{'ratio':>8}")
-    for name, make in CASES.items():
-        exchanges = [make(at) for at in range(ROWS)]
-        parsed, split = least_ns(parse, exchanges, rounds), least_ns(plain, exchanges, rounds)
-        print(f"{name:10}{parsed:8.0f}{split:8.0f}{parsed / split:8.2f}")
+    print(f"{'':12}{'parse':>8}{'plain':>8}{'ratio':>8}")
+    for name, (protocol, make, rows) in CASES.items():
+        exchanges = [make(at) for at in range(ROWS // rows)]
+        expected = len(exchanges) * rows
+        parsed = least_ns(parse, protocol, exchanges, rounds, expected)
+        split = least_ns(plain, protocol, exchanges, rounds, expected)
+        print(f"{name:12}{parsed:8.0f}{split:8.0f}{parsed / split:8.2f}")
 
 
 if __name__ == "__main__":

@@ -22,11 +22,11 @@ from tests.decode.test_requests import (
     reply,
 )  # fmt: skip
 
-from tracehound.decode.pairing import WAITING_OF_ONE
 from tracehound.decode.parsing import CaptureOrder
 from tracehound.decode.requests import Requests
 from tracehound.decode.settings import DecodeSettings
 from tracehound.protocols import load_protocols
+from tracehound.protocols.http1 import WAITING_LIMIT
 
 MS = 1_000_000
 FIRST = 210
@@ -380,7 +380,7 @@ def test_pipeline_without_an_end_is_limited() -> None:
     for _ in range(20):
         socket.send(get("/") * 100)
     decoded = decode(recorder)
-    assert len(decoded.rows) >= WAITING_OF_ONE
+    assert len(decoded.rows) >= WAITING_LIMIT
     assert wrong_pairs(decoded) == []
 
 

@@ -17,7 +17,7 @@ from tests.protocols.checker import Driver, Vector, check_true
 from tracehound import protocols
 from tracehound.protocols import Protocol, load_protocols
 from tracehound.protocols._buffer import WAITING_PIECES, WINDOW_BYTES
-from tracehound.protocols._protocol import BY_ID, IN_ORDER, UNTIL_CLOSE, Request, Response
+from tracehound.protocols._protocol import BY_ID, IN_ORDER, PUSH, UNTIL_CLOSE, Request, Response
 from tracehound.tables import requests_columns
 
 PROTOCOLS = load_protocols()
@@ -118,8 +118,8 @@ def check_sound(driver: Driver, protocol: Protocol) -> None:
         assert places == sorted(set(places))
         for message in messages:
             assert message.end == UNTIL_CLOSE or message.end >= message.position
-            assert isinstance(message, Response if direction else Request)
-            extras = protocol.response_extras if direction else protocol.request_extras
+            assert isinstance(message, Response if direction else Request) or message.flags & PUSH
+            extras = protocol.response_extras if isinstance(message, Response) else protocol.request_extras
             assert len(message.extras) == len(extras)
 
 

@@ -227,3 +227,13 @@ def test_the_slowest_are_the_slowest(monkeypatch: pytest.MonkeyPatch) -> None:
     rows = [call("web", "orders", 1, duration_ns=d * 1_000_000, exchange=ONE_END * 2) for d in durations]
     summary = summary_of(*({"requests": batch("requests", rows[i : i + 3])} for i in range(0, 100, 3)))
     assert sorted(slow.duration_ns // 1_000_000 for slow in summary.calls.slowest) == [96, 97, 98, 99, 100]
+
+
+def test_what_nobody_asked_for_is_no_call() -> None:
+    pushed = {"operation": "message", "protocol": "redis", "duration_ns": 0, "exchange": None, "response_bytes": None}
+    sides = BothSides()
+    sides.add(batch("requests", [call("shop", "redis", 6379), call("shop", "redis", 6379, **pushed)]))
+    sides.add(batch("requests", [call("redis", None, 0, role="server", local_port=6379, **pushed)]))
+    sides.finish()
+    assert [group.requests for group in sides.calls.groups.values()] == [1]
+    assert not sides.served.groups

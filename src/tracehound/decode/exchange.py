@@ -5,6 +5,7 @@ An idle connection is small: what only some need is made when they do.
 """
 
 from bisect import bisect_right
+from collections import deque
 from typing import Any, Final, NamedTuple, final
 
 from tracehound.protocols._buffer import StreamBuffer
@@ -175,7 +176,7 @@ class Connection:
         self.queue: list[Piece | End] | None = None  # records that wait behind a hole, or before their request
         self.queued_bytes = 0
         self.is_early_hold = False  # the queue waits for a request, not behind a hole
-        self.waiting: list[Exchange] | None = None  # rarely more than one
+        self.waiting: deque[Exchange] | None = None  # rarely more than one
         self.waiting_by_key: dict[Any, Exchange] | None = None
         self.paired = True  # it is certain which answer belongs to which request
         self.pipelined = False  # a request was sent before the answer to the one before had ended

@@ -4,6 +4,7 @@ Knows no bytes. A connection pairs in order or by id; after a gap it pairs nothi
 answers are owed (`_may_pair`). A row is made once: when the stream reaches its last byte, at the timeout, at the close.
 """
 
+from collections import deque
 from collections.abc import Callable, Iterable
 from typing import Any, Final, final
 
@@ -14,6 +15,7 @@ from tracehound.protocols._protocol import (
     INTERIM,
     NO_RESPONSE,
     OK,
+    PATIENT,
     PUSH,
     TRUNCATED,
     UNKNOWN,
@@ -25,7 +27,8 @@ CLOCKS_NS: Final = 1_000_000  # so much earlier than its request may a response 
 QUIET_NS: Final = SECOND_NS  # after so long without a byte a connection that pipelines owes no answer
 TURNS: Final = 3  # after so many, and never a second request under way, a connection is one that takes turns
 SETTLED_NS: Final = SECOND_NS  # timeouts are looked for so much later, when nothing older can still come
-WAITING_OF_ONE: Final = 1024  # requests without an answer on one connection
+WAITING_OF_ONE: Final = 1024  # requests without an answer on one connection, by their ids
+WAITING_IN_ORDER: Final = 1 << 15  # the same in order: pipelines of thousands are usual
 
 # Row flags, beside those of messages
 GAP: Final = 1 << 16
@@ -87,10 +90,10 @@ class Pairing:
             return
         waiting = connection.waiting
         if waiting is None:
-            waiting = connection.waiting = []
+            waiting = connection.waiting = deque()
         waiting.append(exchange)
         self._open[number] = (connection, exchange)
-        if len(self._open) > self._limit or len(waiting) > WAITING_OF_ONE:
+        if len(self._open) > self._limit or len(waiting) > WAITING_IN_ORDER:
             self._shed(connection)
 
     def take_response(self, connection: Connection, stream: Stream, response: Response) -> None:
@@ -107,7 +110,7 @@ class Pairing:
             self._put_back(connection, exchange)
             self._take_orphan(connection, response)
             return
-        is_late = first_ns > exchange.start_ns + self._timeout_ns
+        is_late = first_ns > exchange.start_ns + self._timeout_ns and not exchange.request.flags & PATIENT
         if is_late or not exchange.is_open:
             if exchange.is_open:
                 self._time_out(connection, exchange)
@@ -133,11 +136,11 @@ class Pairing:
         assert connection.protocol is not None
         if connection.protocol.pairing == BY_ID:
             return None if connection.waiting_by_key is None else connection.waiting_by_key.pop(response.key, None)
-        return connection.waiting.pop(0) if connection.waiting else None
+        return connection.waiting.popleft() if connection.waiting else None
 
     def _put_back(self, connection: Connection, exchange: Exchange) -> None:
         if connection.waiting is not None:
-            connection.waiting.insert(0, exchange)
+            connection.waiting.appendleft(exchange)
         elif connection.waiting_by_key is not None:
             connection.waiting_by_key[exchange.request.key] = exchange
 
@@ -205,6 +208,9 @@ class Pairing:
             return False
         connection.paired = True
         connection.owed = 0
+        assert connection.protocol is not None
+        if connection.protocol.settle is not None:
+            connection.protocol.settle(connection.state)
         return True
 
     def gap(
@@ -260,7 +266,7 @@ class Pairing:
     def _shed(self, connection: Connection) -> None:
         """Too many wait: give up the oldest; its answer, should it come, will not be taken for another's."""
         in_order, by_key = connection.waiting or (), connection.waiting_by_key or {}
-        if len(in_order) > WAITING_OF_ONE:
+        if len(in_order) > WAITING_IN_ORDER:
             assert connection.streams is not None
             newest = connection.waiting[-1].start_ns  # type: ignore[index]
             self._count("pairing", "waiting_shed", len(in_order), newest, newest, connection)
@@ -287,7 +293,7 @@ class Pairing:
     def _is_overdue(self, connection: Connection, exchange: Exchange, time_ns: int, is_first: bool) -> bool:
         """Say whether an exchange's time had run out at `time_ns` with no byte of an answer before."""
         deadline_ns = exchange.start_ns + self._timeout_ns
-        if deadline_ns >= time_ns:
+        if deadline_ns >= time_ns or exchange.request.flags & PATIENT:
             return False
         if is_first and connection.streams is not None:
             responses = responses_of(connection)

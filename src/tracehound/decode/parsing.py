@@ -10,7 +10,7 @@ from tracehound.decode.exchange import FAR, Connection, Stream
 from tracehound.decode.pairing import GAP, Pairing
 from tracehound.errors import ProtocolError
 from tracehound.protocols._buffer import StreamBuffer
-from tracehound.protocols._protocol import INTERIM, REQUEST, SWITCH, TRUNCATED, Protocol, Request, Response
+from tracehound.protocols._protocol import INTERIM, REQUEST, SWITCH, TRUNCATED, NotFollowed, Protocol, Request, Response
 
 SKIP_BYTES: Final = 65536  # a message that ends farther ahead is not captured
 SHORTEST_HEAD: Final = 64  # less is kept, for more to join it, before it is said what it is
@@ -53,6 +53,9 @@ class Parsing:
                     break
                 try:
                     message = parse(buffer, kind, state)
+                except NotFollowed as reason:
+                    self._stop_following(connection, stream, str(reason))
+                    return
                 except ProtocolError:
                     self._protocol_error(connection, stream)
                     if connection.protocol is not protocol:
@@ -119,6 +122,9 @@ class Parsing:
             buffer.cursor = first
             if connection.paired:  # a message that is waited for may be among what is passed over
                 self._pairing.gap(connection, stream, GAP, stream.time_ns, False, True)
+            other = connection.streams[1 - stream.direction]  # type: ignore[index]
+            if other.open is None and other.buffer.base + other.buffer.cursor == other.boundary:
+                protocol.reset(connection.state)  # and the parser does not know of it
             if not buffer.jump():
                 stream.boundary = buffer.base
                 return False
@@ -168,6 +174,14 @@ class Parsing:
         if connection.redetected:
             self.give_up(connection)
         connection.redetected = True
+
+    def _stop_following(self, connection: Connection, stream: Stream, why: str) -> None:
+        """Give up a connection whose parser knows that it cannot go on, and why."""
+        assert connection.protocol is not None
+        connection.why = why
+        self.gap(connection, stream, 0, stream.time_ns)
+        self.give_up(connection)
+        self.protocols_of[connection.id] = (connection.protocol.name, why)
 
     def _switch(self, connection: Connection) -> None:
         """Go on with another protocol, behind a response that says so."""

@@ -7,6 +7,8 @@ Rules, each a function of one text, applied to a column's distinct values:
 - `query`: for paths and URLs: every value of a query, path parameter or fragment becomes `?`, keys are kept; then
   `text`.
 - paths of files: `text`, but for e-mail-like values.
+- `key`, `keys`: for a key of a store, and a statement with some: `text`, then what stands behind the name of a secret,
+  and words that look random.
 - argv: `text` in each argument, and whole arguments that follow or join a flag of a secret, with the short flags of
   a few programs (`mysql -pX`, `curl -u`).
 
@@ -22,10 +24,16 @@ import numpy as np
 import pyarrow as pa
 
 from tracehound.enrich.columns import Tables, replace_columns
+from tracehound.enrich.keys import clean_key, clean_keys
 from tracehound.enrich.secrets import clean_arguments, clean_path, clean_query, clean_text
 from tracehound.protocols import Protocol
 
-RULES: Final[dict[str, Callable[[str], str]]] = {"text": clean_text, "query": clean_query}
+RULES: Final[dict[str, Callable[[str], str]]] = {
+    "text": clean_text,
+    "query": clean_query,
+    "key": clean_key,
+    "keys": clean_keys,
+}
 TEXT_COLUMNS: Final = ("resource", "route", "statement", "error_message")
 PATHS: Final = ("path", "resolved_path")
 MEMO_BYTES: Final = 8 << 20

@@ -13,6 +13,7 @@ What a parser may rely on, and the engine (`decode/streams.py`) therefore does:
   to `message.flags` (chunked bodies), and replace `message.extras` (messages of a WebSocket, counted). So the engine
   keeps the object, reads `end` and `flags` from it after each run of that direction, and `extras` when it becomes a
   row; UNTIL_CLOSE that is never overwritten ends with the stream, or at a gap. A response may end before its request.
+* A request that says PUSH may also come from the direction of responses: what a server says unasked.
 * At a hole in a message that is known to go on behind it (a body), `bridge` moves the cursor beyond and says True;
   every other hole is a gap. At a gap the engine forgets the requests that wait, calls `reset`, and goes to the next
   piece at which `resync` says True. A response whose request was lost is returned like any other: the engine pairs.
@@ -21,6 +22,7 @@ What a parser may rely on, and the engine (`decode/streams.py`) therefore does:
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, final
 
+from tracehound.errors import ProtocolError
 from tracehound.tables import Column
 
 if TYPE_CHECKING:
@@ -42,6 +44,7 @@ PUSH: Final = 4  # a message that answers nothing: a row of its own
 TRUNCATED: Final = 8  # some of it was not captured
 PREPARED_UNKNOWN: Final = 16  # names a statement prepared before the trace
 SWITCH: Final = 32  # after `end` another protocol is spoken: the engine detects anew, the request side waits
+PATIENT: Final = 64  # a request that asks to wait for its answer: no timeout holds for it
 
 # Outcomes
 OK: Final = "ok"
@@ -56,6 +59,10 @@ CAPTURE_HEAD_TAIL: Final = 2
 Extras = tuple[str | int | None, ...]
 # (rule of enrich/redact.py, text) -> a text of the same length that redaction makes the same of, without the secrets
 Clean = Callable[[str, bytes], bytes]
+
+
+class NotFollowed(ProtocolError):  # noqa: N818  (it is no error)
+    """What comes next is right, but is not read: the text becomes the connection's `why`."""
 
 
 @final
@@ -149,3 +156,6 @@ class Protocol(NamedTuple):
     # By then buffer and state may be others: what they say has to be copied before. Bytes that no parser passed over
     # become `x`. None: all do, and a scrubbed tape has no rows of the protocol.
     scrub: Callable[["StreamBuffer", int, Any, Clean], Callable[[int], bytes]] | None = None
+    # after a gap, or joined in mid-stream: the engine has found that no answer is owed to anything before the request
+    # that was returned last; for a parser that keeps its own account of what it waits for
+    settle: Callable[[Any], None] | None = None

@@ -23,6 +23,7 @@ Int64s = npt.NDArray[np.int64]
 Bools = npt.NDArray[np.bool_]
 
 CHUNK_ROWS: Final = 8192
+PUSHED: Final = "message"  # the operation of what nobody asked for: no call
 HELD_ROWS: Final = 65_536  # server rows that wait
 KNOWN_CONNECTIONS: Final = 262_144
 GROUPS: Final = 1000  # distinct groups, and distinct errors; beyond them all is one
@@ -221,6 +222,7 @@ class BothSides:
             return
         rows = pa.Table.from_batches(self._fresh).combine_chunks()  # else all costs are per batch
         self._fresh, self._fresh_rows = [], 0
+        rows = rows.filter(pc.not_equal(pc.fill_null(rows["operation"], ""), PUSHED))
         self._learn_names(rows)
         is_server = pc.fill_null(pc.equal(rows["role"], "server"), False)
         clients = rows.filter(pc.invert(is_server))
