@@ -199,6 +199,9 @@ class Pairing:
             return False
         connection.paired = True
         connection.owed = 0
+        assert connection.protocol is not None
+        if connection.protocol.settle is not None:
+            connection.protocol.settle(connection.state)
         return True
 
     def gap(

@@ -10,7 +10,7 @@ from tracehound.decode.exchange import FAR, Connection, Stream
 from tracehound.decode.pairing import GAP, Pairing
 from tracehound.errors import ProtocolError
 from tracehound.protocols._buffer import StreamBuffer
-from tracehound.protocols._protocol import INTERIM, SWITCH, TRUNCATED, Protocol, Request, Response
+from tracehound.protocols._protocol import INTERIM, SWITCH, TRUNCATED, NotFollowed, Protocol, Request, Response
 
 SKIP_BYTES: Final = 65536  # a message that ends farther ahead is not captured
 SHORTEST_HEAD: Final = 64  # less is kept, for more to join it, before it is said what it is
@@ -53,6 +53,9 @@ class Parsing:
                     break
                 try:
                     message = parse(buffer, kind, state)
+                except NotFollowed as why:
+                    self._stop_following(connection, stream, str(why))
+                    return
                 except ProtocolError:
                     self._protocol_error(connection, stream)
                     if connection.protocol is not protocol:
@@ -60,6 +63,9 @@ class Parsing:
                     continue
                 if stream.open is not None and stream.open.end >= 0:
                     self._settle_open(connection, stream)
+                if buffer.passed > stream.boundary:
+                    stream.boundary = buffer.passed
+                    self._skip_far(connection, stream, buffer.passed)
                 if message is None:
                     if buffer.settle():  # what waited behind joins a half message
                         continue
@@ -71,9 +77,7 @@ class Parsing:
                     stream.open = message
                 else:
                     stream.boundary = end
-                    if end - buffer.end > SKIP_BYTES:
-                        stream.skip_until = end - 1  # the call with the last byte is wanted, for its time
-                        self.order(connection)
+                    self._skip_far(connection, stream, end)
                 if type(message) is Request:
                     self._pairing.take_request(connection, stream, message)
                 elif type(message) is Response:
@@ -91,6 +95,12 @@ class Parsing:
             self._step_over(connection, stream)
         if buffer.capture != stream.capture:
             stream.capture = buffer.capture
+            self.order(connection)
+
+    def _skip_far(self, connection: Connection, stream: Stream, end: int) -> None:
+        """Let the kernel leave out what is known to be of no interest, up to `end`, if that lies far ahead."""
+        if end - stream.buffer.end > SKIP_BYTES:
+            stream.skip_until = end - 1  # the call with the last byte is wanted, for its time
             self.order(connection)
 
     def _settle_open(self, connection: Connection, stream: Stream) -> None:
@@ -166,6 +176,14 @@ class Parsing:
         if connection.redetected:
             self.give_up(connection)
         connection.redetected = True
+
+    def _stop_following(self, connection: Connection, stream: Stream, why: str) -> None:
+        """Give up a connection whose parser knows that it cannot go on, and why."""
+        assert connection.protocol is not None
+        connection.why = why
+        self.gap(connection, stream, 0, stream.time_ns)
+        self.give_up(connection)
+        self.protocols_of[connection.id] = (connection.protocol.name, why)
 
     def _switch(self, connection: Connection) -> None:
         """Go on with another protocol, behind a response that says so."""

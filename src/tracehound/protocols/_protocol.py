@@ -13,6 +13,9 @@ What a parser may rely on, and the engine (`decode/streams.py`) therefore does:
   to `message.flags` (chunked bodies), and replace `message.extras` (messages of a WebSocket, counted). So the engine
   keeps the object, reads `end` and `flags` from it after each run of that direction, and `extras` when it becomes a
   row; UNTIL_CLOSE that is never overwritten ends with the stream, or at a gap. A response may end before its request.
+* Bytes that belong to no message, or to one that was returned before (what follows an answer), are passed by moving the
+  cursor; the parser then writes their end to `buffer.passed`, so that no message counts as under way.
+* A request that says PUSH may also come from the direction of responses: what a server says unasked.
 * At a hole in a message that is known to go on behind it (a body), `bridge` moves the cursor beyond and says True;
   every other hole is a gap. At a gap the engine forgets the requests that wait, calls `reset`, and goes to the next
   piece at which `resync` says True. A response whose request was lost is returned like any other: the engine pairs.
@@ -21,6 +24,7 @@ What a parser may rely on, and the engine (`decode/streams.py`) therefore does:
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, final
 
+from tracehound.errors import ProtocolError
 from tracehound.tables import Column
 
 if TYPE_CHECKING:
@@ -54,6 +58,10 @@ CAPTURE_FRAMED: Final = 1
 CAPTURE_HEAD_TAIL: Final = 2
 
 Extras = tuple[str | int | None, ...]
+
+
+class NotFollowed(ProtocolError):  # noqa: N818
+    """What comes next is right, but is not read: the text becomes the connection's `why`."""
 
 
 @final
@@ -137,3 +145,6 @@ class Protocol(NamedTuple):
     # at a hole (`buffer.cut`), before a gap is declared: True if the message under way is known to go on behind it; the
     # parser has then moved the cursor (`buffer.leap()`) and the driver goes on. None: every hole is a gap.
     bridge: Callable[["StreamBuffer", int, Any], bool] | None = None
+    # after a gap, or joined in mid-stream: the engine has found that no answer is owed to anything before the request
+    # that was returned last; for a parser that keeps its own account of what it waits for
+    settle: Callable[[Any], None] | None = None
