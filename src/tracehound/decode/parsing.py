@@ -65,7 +65,6 @@ class Parsing:
                     self._settle_open(connection, stream)
                 if buffer.passed > stream.boundary:
                     stream.boundary = buffer.passed
-                    self._skip_far(connection, stream, buffer.passed)
                 if message is None:
                     if buffer.settle():  # what waited behind joins a half message
                         continue
@@ -88,6 +87,8 @@ class Parsing:
                     requests = connection.streams[1 - stream.direction]  # type: ignore[index]
                     if requests.buffer.cursor < len(requests.buffer.data):  # it may have waited for this response
                         self.drive(connection, requests)
+            if stream.open is None:  # perhaps within a part that is stepped over
+                self._skip_far(connection, stream, buffer.base + buffer.cursor)
             if not buffer.cut:
                 break
             if stream.synced and protocol.bridge is not None and protocol.bridge(buffer, kind, state):
@@ -99,7 +100,7 @@ class Parsing:
 
     def _skip_far(self, connection: Connection, stream: Stream, end: int) -> None:
         """Let the kernel leave out what is known to be of no interest, up to `end`, if that lies far ahead."""
-        if end - stream.buffer.end > SKIP_BYTES:
+        if end - stream.buffer.end > SKIP_BYTES and end > stream.skip_until + 1:
             stream.skip_until = end - 1  # the call with the last byte is wanted, for its time
             self.order(connection)
 
@@ -123,6 +124,8 @@ class Parsing:
             if not buffer.cut:  # what is too short to say is kept: more may join it
                 short = [cursor for cursor in starts if len(buffer.data) - cursor < SHORTEST_HEAD]
                 if short:
+                    if short[0] > first and connection.paired:  # as below
+                        self._pairing.gap(connection, stream, GAP, stream.time_ns, False, True)
                     buffer.cursor = short[0]
                     stream.boundary = buffer.base + short[0]
                     return False

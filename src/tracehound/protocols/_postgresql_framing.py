@@ -4,12 +4,14 @@ A chain counts if it ends with the bytes that are here, or is long enough, and e
 as its kind says how. Never one message alone that may be anything.
 """
 
+import re
 from typing import Final
 
 from tracehound.protocols._postgresql_state import LENGTH_LIMIT
 
 CHAIN: Final = 4  # whole messages of a chain that goes on beyond what is here
 PLAIN_TEXT: Final = bytes(byte for byte in range(256) if byte >= 32 or byte in b"\t\n\r\f")
+SEVERITY: Final = re.compile(rb"S[^\0]{3,24}\0V[A-Z]{4,7}\0C[0-9A-Z]{5}\0M")
 STARTUP_CODES: Final = (0x30000, 0x30002, 80877102, 80877103, 80877104)
 
 # Kinds of messages by what their bodies are: nothing, so many bytes, S or P and a name, texts, or anything
@@ -50,6 +52,7 @@ def begins_chain(data: bytes, cursor: int, is_client: bool) -> bool:
         if not good:
             return False
         is_certain = is_certain or (kind == 81 and is_client and len(body) >= 6)
+        is_certain = is_certain or (kind == 69 and not is_client and SEVERITY.match(body) is not None)
         if not is_whole:
             return is_certain or count >= CHAIN
         count += 1

@@ -33,7 +33,7 @@ from tracehound.protocols._protocol import (
     NotFollowed,
     Request,
 )
-from tracehound.protocols._sql import cut_trace
+from tracehound.protocols._sql import Statement, cut_trace
 
 TEXT_LIMIT: Final = 16384  # of SQL that is read; the rest is stepped over
 NAME_LIMIT: Final = 1024  # of a statement's or portal's name
@@ -148,6 +148,7 @@ def parse_startup(buffer: StreamBuffer, state: State) -> Request | None:
     if stop > len(data):
         return None
     buffer.cursor = stop
+    end_row(state)
     if code == CANCEL:
         return Request(position, position + length, "CANCEL", flags=NO_RESPONSE, extras=state.extras)
     request = state.startup
@@ -193,19 +194,37 @@ def take_query(buffer: StreamBuffer, state: State, stop: int) -> Request | None:
         if text[-1:] != b"\0":
             raise ProtocolError("a query that does not end")
         text = text[:-1]
-    text, state.trace = cut_trace(text)
+    end_row(state)
+    if b"/*" in text:
+        text, state.trace = cut_trace(text)
     parts = state.sql.read(text)
+    if state.portals:
+        state.portals.clear()
+    state.statements.pop(b"", None)
+    for _, statement in parts:
+        if statement.operation in ("DEALLOCATE", "DISCARD"):
+            forget_statements(state, statement.resource)
+    if len(parts) == 1 and reach == stop:
+        return take_only_statement(buffer, state, parts[0][1], stop)
     ends = [*(cursor + 5 + offset for offset, _ in parts[1:]), stop]
     state.texts = [(buffer.base + end, part[1], 0) for end, part in zip(ends, parts, strict=True)]
     if reach < stop:  # what statements follow is not known: the last one stands for them
         state.texts[-1] = (*state.texts[-1][:2], TRUNCATED)
     expect(state, QUERY + len(parts))
-    state.portals.clear()
-    state.statements.pop(b"", None)
-    for _, statement in parts:
-        if statement.operation in ("DEALLOCATE", "DISCARD"):
-            forget_statements(state, statement.resource)
     return next_statement(buffer, state)
+
+
+def take_only_statement(buffer: StreamBuffer, state: State, statement: Statement, stop: int) -> Request:
+    """Return the request of a simple query of one statement, as most are."""
+    request = Request(
+        buffer.base + buffer.cursor, buffer.base + stop, statement.operation, statement.resource,
+        statement=statement.text, trace=state.trace, extras=state.extras,
+    )  # fmt: skip
+    buffer.cursor = stop
+    expect(state, QUERY + 1)
+    end_row(state)
+    state.last = request
+    return request
 
 
 def next_statement(buffer: StreamBuffer, state: State) -> Request:
@@ -320,6 +339,7 @@ def take_function_call(buffer: StreamBuffer, state: State, stop: int) -> Request
         return None
     function = str(int.from_bytes(data[cursor + 5 : cursor + 9], "big"))
     buffer.cursor = stop
+    end_row(state)
     expect(state, QUERY + 1)
     return Request(buffer.base + cursor, buffer.base + stop, "FUNCTION", function, extras=state.extras)
 

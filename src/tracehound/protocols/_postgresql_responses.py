@@ -139,7 +139,7 @@ def take_complete(buffer: StreamBuffer, state: State, stop: int) -> Response | N
     if stop > len(data):
         return None
     item = queue[0] if queue else 0
-    is_last = item == 0 or item == QUERY + 1 or (item == EXECUTE and len(queue) > 1 and queue[1] == SYNC)
+    is_last = item == QUERY + 1 or (item == EXECUTE and len(queue) > 1 and queue[1] == SYNC)
     if is_last:
         if stop >= len(data):
             if not buffer.closed:
@@ -179,7 +179,9 @@ def take_other(kind: int, buffer: StreamBuffer, state: State, stop: int) -> bool
     elif kind == 71 or kind == 72:  # CopyInResponse, CopyOutResponse
         state.copied = max(state.copied, 0)
         state.copied_in = kind == 71
-    elif kind not in (51, 82, 99, 116, 118):  # CloseComplete, authentication, CopyDone, parameters, version
+    elif kind == 82:  # authentication
+        state.is_greeting = True
+    elif kind not in (51, 99, 116, 118):  # CloseComplete, CopyDone, parameters, version
         return False
     buffer.cursor = stop
     return True
@@ -225,6 +227,8 @@ def take_error(buffer: StreamBuffer, state: State, stop: int) -> Response | None
         queue[0] = item - 1
     elif item in (EXECUTE, STARTUP) or item < 0:
         del queue[0]
+    elif not queue and not state.unanswered and not is_last:  # of a request that was not seen
+        return answer
     elif not queue and not is_last:
         state.failed = True
         state.failure = answer
@@ -244,8 +248,10 @@ def take_ready(buffer: StreamBuffer, state: State, length: int) -> Response | No
     if length != 5:
         raise ProtocolError("not a ReadyForQuery")
     answer = None
+    if state.answer_start < 0:
+        state.answer_start = position
     item = queue[0] if queue else SYNC
-    if item == STARTUP:
+    if item == STARTUP or (not queue and state.is_greeting):  # or of a startup that was not seen
         answer = complete(state, position + 6, None)
     elif state.is_sure and (item > QUERY or ((item == EXECUTE or item < 0) and SYNC in queue)):
         if item > QUERY:
@@ -263,8 +269,7 @@ def take_ready(buffer: StreamBuffer, state: State, length: int) -> Response | No
         del queue[0]
     buffer.cursor += 6
     buffer.passed = position + 6
-    state.failed = state.copied_in = False
-    state.is_whole = True
+    state.failed = state.copied_in = state.is_greeting = False
     state.failure = None
     end_answer(state)
     return answer
@@ -332,6 +337,10 @@ def take_notification(buffer: StreamBuffer, state: State, stop: int) -> Request 
         if len(data) >= min(stop, cursor + 9 + TAG_LIMIT):
             raise ProtocolError("a channel's name does not end")
         return None
+    if state.answer_start >= 0:  # a server says it only between answers; so that places stay in order
+        state.answer_start = -1
+    if state.failure is not None:
+        state.failure.position = state.failure.end = buffer.base + stop
     channel = data[cursor + 9 : end].decode("utf-8", "replace")
     buffer.cursor = stop
     return Request(buffer.base + cursor, buffer.base + stop, "message", channel, flags=PUSH, extras=state.extras)

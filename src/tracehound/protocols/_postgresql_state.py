@@ -40,29 +40,9 @@ class State:
     """One connection."""
 
     __slots__ = (
-        "answer_start",
-        "copied",
-        "copied_in",
-        "extras",
-        "failed",
-        "failure",
-        "is_sure", "is_whole",
-        "last",
-        "parsed",
-        "phase",
-        "portals",
-        "queue",
-        "request_mode",
-        "response_mode",
-        "row_start",
-        "rows",
-        "sql",
-        "startup",
-        "statements",
-        "texts",
-        "trace",
-        "unanswered",
-        "verb",
+        "answer_start", "copied", "copied_in", "extras", "failed", "failure", "is_greeting", "is_sure", "last",
+        "parsed", "phase", "portals", "queue", "request_mode", "response_mode", "row_start", "rows", "sql", "startup",
+        "statements", "texts", "trace", "unanswered", "verb",
     )  # fmt: skip
 
     def __init__(self) -> None:
@@ -85,10 +65,10 @@ class State:
         self.request_mode: int = SEEN
         # responses
         self.answer_start = -1
-        self.is_whole = True  # the next answer is seen from its beginning
         self.rows = 0  # DataRows of the answer
         self.copied = -1  # bytes of COPY; -1: none
         self.copied_in = False  # CopyInResponse was the last word
+        self.is_greeting = False  # the client was asked who it is
         self.failed = False  # an error: what was sent before the next Sync is skipped
         self.failure: Response | None = None  # the error, while no row was seen that it may answer
         self.response_mode: int = SEEN
@@ -99,7 +79,7 @@ def reset(state: State) -> None:
     state.statements.pop(b"", None)
     state.portals.clear()
     state.queue.clear()
-    state.is_sure = state.is_whole = False
+    state.is_sure = False
     state.phase = TALK if state.phase == OFFERED else state.phase
     state.startup = state.last = None
     state.request_mode = state.response_mode = SEEN
@@ -107,14 +87,14 @@ def reset(state: State) -> None:
     end_row(state)
     state.texts = []
     end_answer(state)
-    state.failed = False
+    state.failed = state.is_greeting = False
     state.failure = None
 
 
 def settle(state: State) -> None:
     """Forget what was sent before the request that was returned last."""
     del state.queue[:-1]
-    state.is_sure = state.is_whole = True
+    state.is_sure = True
     state.failed = False
     state.failure = None
 

@@ -24,12 +24,7 @@ def parse(buffer: StreamBuffer, direction: int, state: State) -> Request | Respo
         raise NotFollowed("a replication stream, which is not read")
     if direction == REQUEST:
         return parse_request(buffer, state)
-    message = parse_response(buffer, state)
-    if message is not None and not state.is_whole and isinstance(message, Response):
-        state.is_whole = True  # behind a gap: the rest of an answer is passed over
-        buffer.passed = message.end
-        return parse_response(buffer, state) if buffer.cursor < len(buffer.data) else None
-    return message
+    return parse_response(buffer, state)
 
 
 def resync(buffer: StreamBuffer, direction: int) -> bool:
