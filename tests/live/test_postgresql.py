@@ -188,6 +188,18 @@ def test_notifications(server: Server, traced: Traced, python_target: Target) ->
     assert [(row["resource"], row["outcome"], row["response_bytes"]) for row in pushed] == [("news", "ok", None)] * 5
 
 
+def test_cancel(server: Server, traced: Traced, python_target: Target) -> None:
+    trace = traced(python_target("postgresql_load", "cancel", server.url(), 1))
+    assert trace.exit_code == 0 and rows(trace.losses) == []
+    found = rows(trace.requests)
+    (slept,) = [row for row in found if row["statement"] == "select pg_sleep(?)"]
+    assert (slept["error_type"], slept["outcome"]) == ("57014", "server_error")
+    assert slept["error_message"] == "canceling statement due to user request"
+    (cancel,) = [row for row in found if row["operation"] == "CANCEL"]
+    assert (cancel["outcome"], cancel["request_bytes"], cancel["response_bytes"]) == ("ok", 16, None)
+    assert slept["start_ns"] < cancel["start_ns"] < slept["end_ns"]
+
+
 def test_attached_in_mid_session(server: Server, python_target: Target) -> None:
     command = python_target("postgresql_load", "session", server.url(), 10)
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as client:

@@ -2,12 +2,14 @@
 
 WAY is `psycopg` (statements without and with parameters, prepared at the first use), `pipeline` (psycopg's, with an
 error in the middle of a batch), `asyncpg` (a pool of two), `errors`, `copy` (both ways), `large` and `large-asyncpg` (a
-result of 50 MB), `listen`, or `session`: prepares a statement, writes a line, waits for one, uses it again. What is
-expected of the database is asserted here.
+result of 50 MB), `listen`, `cancel`, or `session`: prepares a statement, writes a line, waits for one, uses it again.
+What is expected of the database is asserted here.
 """
 
 import asyncio
 import sys
+import threading
+import time
 from collections.abc import Callable
 
 import asyncpg
@@ -119,6 +121,26 @@ def use_listen() -> None:
             assert [note.payload for note in one.notifies(timeout=20, stop_after=1)] == [SECRET], number
 
 
+def use_cancel() -> None:
+    with psycopg.connect(URL, autocommit=True) as connection, psycopg.connect(URL, autocommit=True) as watcher:
+        failed: list[str | None] = []
+
+        def sleep() -> None:
+            try:
+                connection.execute("select pg_sleep(60)")
+            except errors.QueryCanceled as error:
+                failed.append(error.sqlstate)
+
+        thread = threading.Thread(target=sleep)
+        thread.start()
+        asleep = "select count(*) from pg_stat_activity where pid = %s and wait_event = 'PgSleep'"
+        while watcher.execute(asleep, (connection.info.backend_pid,)).fetchone() != (1,):
+            time.sleep(0.01)
+        connection.cancel()
+        thread.join(30)
+        assert failed == ["57014"]
+
+
 def use_session() -> None:
     with psycopg.connect(URL, autocommit=True) as connection:
         connection.prepare_threshold = 0
@@ -135,7 +157,7 @@ def use_session() -> None:
 
 WAYS = {
     "psycopg": use_psycopg, "pipeline": use_pipeline, "errors": use_errors, "copy": use_copy, "large": use_large,
-    "listen": use_listen, "session": use_session, "asyncpg": lambda: asyncio.run(use_asyncpg()),
+    "listen": use_listen, "cancel": use_cancel, "session": use_session, "asyncpg": lambda: asyncio.run(use_asyncpg()),
     "large-asyncpg": lambda: asyncio.run(use_large_asyncpg()),
 }  # fmt: skip
 way: Callable[[], None] = WAYS[WAY]
