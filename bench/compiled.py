@@ -18,7 +18,9 @@ from pathlib import Path
 from typing import Final
 
 from bench._gates import Gates, rounds_from
-from bench.parse import CASES, ROWS, Exchange
+from bench.parse import CASES, ROWS, Case, Exchange, prepare
+
+from tracehound.protocols._protocol import REQUEST, RESPONSE
 
 ROOT: Final = Path(__file__).parents[1]
 SERIES: Final = {
@@ -31,20 +33,20 @@ REPEATS: Final = 3
 CALL_NS: Final = 1000
 
 
-def parse_and_pair(exchanges: list[Exchange]) -> int:
+def parse_and_pair(case: Case, exchanges: list[Exchange]) -> int:
     """Move all through the engine as the calls of one client's connection; return the number of rows."""
     from tracehound.decode.exchange import Connection, Stream
     from tracehound.decode.pairing import Pairing
     from tracehound.decode.parsing import Parsing
     from tracehound.decode.request_rows import ROLE_CLIENT, connection_facts
     from tracehound.decode.settings import DecodeSettings
-    from tracehound.protocols._protocol import REQUEST, RESPONSE
-    from tracehound.protocols.http1 import PROTOCOL
 
     pairing = Pairing(DecodeSettings(), connection_facts)
     parsing = Parsing(pairing)
     connection = Connection(1, 0, 0)
-    connection.role, connection.protocol, connection.state = ROLE_CLIENT, PROTOCOL, PROTOCOL.new_state()
+    connection.role, connection.protocol, connection.state = ROLE_CLIENT, case.protocol, case.protocol.new_state()
+    if case.protocol.name == "postgresql":
+        prepare(case.protocol, connection.state)
     streams = connection.streams = (Stream(0, REQUEST), Stream(1, RESPONSE))
     time_ns, positions = 0, [0, 0]
     for request, response, size in exchanges:
@@ -64,14 +66,14 @@ def measure() -> dict[str, float]:
     """Return ns a row by case, the least of some repeats in this interpreter."""
     gc.disable()
     found = {}
-    for name, make in CASES.items():
-        exchanges = [make(at) for at in range(ROWS)]
+    for name, case in CASES.items():
+        exchanges = case.exchanges()
         spent = []
         for _ in range(REPEATS):
             began = time.thread_time_ns()
-            rows = parse_and_pair(exchanges)
+            rows = parse_and_pair(case, exchanges)
             spent.append((time.thread_time_ns() - began) / rows)
-            assert rows == len(exchanges)
+            assert rows == ROWS
         found[name] = min(spent)
     return found
 

@@ -2,20 +2,25 @@
 
     python -m bench.parse [ROUNDS]
 
-`typical` is a browser-like GET with traceparent and a response of 9 fields with 1 KiB of 3 KiB captured; `cookies`
-adds a cookie, which no memo may keep; `small` has 3 fields and 12 bytes of body; `chunked` three chunks; `new` 8 fields
-that differ in every message. `plain` is what splitting the same heads into a dict costs, one piece at a time: the ratio
-is to that. `redis` is GET with a short value, `redis x16` SET sixteen in a piece, `redis mget` ten keys and values;
-there `plain` splits at line ends. Least of the rounds, garbage collection off.
+HTTP: `typical` is a browser-like GET with traceparent and a response of 9 fields with 1 KiB of 3 KiB captured;
+`cookies` adds a cookie, which no memo may keep; `small` has 3 fields and 12 bytes of body; `chunked` three chunks;
+`new` 8 fields that differ in every message. Redis: `redis` is GET with a short value, `redis x16` SET sixteen in a
+piece, `redis mget` ten keys and values. PostgreSQL: `pg_ext` is Bind, Describe, Execute, Sync and an answer of 10 rows
+(19 wire messages), `pg_simple` a query without literals and one row, `pg_literal` one whose literals differ each time,
+so that its text is cleaned each time.
+
+`plain` is what taking the same pieces apart costs, one at a time, making nothing of them: heads into a dict, Redis at
+line ends, PostgreSQL from message to message; the ratio is to that. Least of the rounds, garbage collection off.
 """
 
 import gc
 import sys
 import time
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable
+from typing import NamedTuple
 
-from tracehound.protocols import Protocol, http1, redis
+from tracehound.protocols import Protocol, http1, postgresql, redis
 from tracehound.protocols._buffer import StreamBuffer
 from tracehound.protocols._protocol import REQUEST, RESPONSE, Request, Response
 
@@ -84,22 +89,99 @@ def redis_mget(at: int) -> Exchange:
     return command(b"MGET", *(b"cart:%d" % (at + one) for one in range(10))), response, len(response)
 
 
-# name -> (protocol, exchange, rows in it)
-CASES: dict[str, tuple[Protocol, Callable[[int], Exchange], int]] = {
-    "typical": (http1.PROTOCOL, typical, 1),
-    "cookies": (http1.PROTOCOL, cookies, 1),
-    "small": (http1.PROTOCOL, small, 1),
-    "chunked": (http1.PROTOCOL, chunked, 1),
-    "new": (http1.PROTOCOL, new, 1),
-    "redis": (redis.PROTOCOL, redis_get, 1),
-    "redis x16": (redis.PROTOCOL, redis_pipeline, 16),
-    "redis mget": (redis.PROTOCOL, redis_mget, 1),
+def message(kind: bytes, body: bytes = b"") -> bytes:
+    return kind + (len(body) + 4).to_bytes(4, "big") + body
+
+
+COLUMNS = message(b"T", b"\0\2" + b"name\0\0\0\0\0\0\0\0\0\0\x19\xff\xff\xff\xff\xff\xff\0\0" * 2)
+ROW = message(b"D", b"\0\2\0\0\0\x041234\0\0\0\x10abcdefghijklmnop")
+READY = message(b"Z", b"I")
+PREPARED = message(b"P", b"s1\0select id, name from orders where customer = $1 limit 10\0\0\0") + message(b"S")
+
+
+def pg_ext(at: int) -> Exchange:
+    request = message(b"B", b"\0s1\0\0\0\0\1\0\0\0\x08%08d\0\0" % at) + message(b"D", b"P\0")
+    request += message(b"E", b"\0\0\0\0\0") + message(b"S")
+    response = message(b"2") + COLUMNS + ROW * 10 + message(b"C", b"SELECT 10\0") + READY
+    return request, response, len(response)
+
+
+def pg_simple(_: int) -> Exchange:
+    response = COLUMNS + ROW + message(b"C", b"SELECT 1\0") + READY
+    return message(b"Q", b"select id, name from orders order by id\0"), response, len(response)
+
+
+def pg_literal(at: int) -> Exchange:
+    _, response, size = pg_simple(at)
+    return message(b"Q", b"UPDATE accounts SET balance = balance + %d WHERE id = %d\0" % (at, at + 1)), response, size
+
+
+def split_heads(piece: bytes) -> None:
+    """Split a head of HTTP into a dict."""
+    head, _, _ = piece.partition(b"\r\n\r\n")
+    lines = head.split(b"\r\n")
+    fields = {}
+    for line in lines[1:]:
+        name, _, value = line.partition(b":")
+        fields[name.lower().decode()] = value.strip().decode("latin-1")
+    assert len(lines[0].split(b" ", 2)) == 3
+
+
+def split_lines(piece: bytes) -> None:
+    """Split a piece of Redis at its line ends."""
+    assert [word.decode() for word in piece.split(b"\r\n")]
+
+
+def step(piece: bytes) -> None:
+    """Go from message to message of PostgreSQL."""
+    at, size = 0, len(piece)
+    while at < size:
+        at += 1 + int.from_bytes(piece[at + 1 : at + 5], "big")
+    assert at == size
+
+
+class Case(NamedTuple):
+    """What is parsed: `make` gives an exchange of that many rows; `plain` takes a piece apart."""
+
+    protocol: Protocol
+    make: Callable[[int], Exchange]
+    plain: Callable[[bytes], None]
+    rows: int = 1
+
+    def exchanges(self) -> list[Exchange]:
+        """Return exchanges of `ROWS` rows in all."""
+        return [self.make(at) for at in range(ROWS // self.rows)]
+
+
+CASES = {
+    "typical": Case(http1.PROTOCOL, typical, split_heads),
+    "cookies": Case(http1.PROTOCOL, cookies, split_heads),
+    "small": Case(http1.PROTOCOL, small, split_heads),
+    "chunked": Case(http1.PROTOCOL, chunked, split_heads),
+    "new": Case(http1.PROTOCOL, new, split_heads),
+    "redis": Case(redis.PROTOCOL, redis_get, split_lines),
+    "redis x16": Case(redis.PROTOCOL, redis_pipeline, split_lines, 16),
+    "redis mget": Case(redis.PROTOCOL, redis_mget, split_lines),
+    "pg_ext": Case(postgresql.PROTOCOL, pg_ext, step),
+    "pg_simple": Case(postgresql.PROTOCOL, pg_simple, step),
+    "pg_literal": Case(postgresql.PROTOCOL, pg_literal, step),
 }
 
 
-def parse(protocol: Protocol, exchanges: list[Exchange]) -> Iterator[int]:
-    """Parse and pair all; yields the number of rows."""
+def prepare(protocol: Protocol, state: object) -> None:
+    """Let the statement be known that `pg_ext` executes."""
+    for direction, data in ((REQUEST, PREPARED), (RESPONSE, message(b"1") + READY)):
+        buffer = StreamBuffer()
+        buffer.append(0, data, len(data))
+        while buffer.cursor < len(buffer.data) and protocol.parse(buffer, direction, state):
+            pass
+
+
+def parse(protocol: Protocol, exchanges: Iterable[Exchange]) -> int:
+    """Parse and pair all; return the number of rows."""
     buffers, state, run = (StreamBuffer(), StreamBuffer()), protocol.new_state(), protocol.parse
+    if protocol is postgresql.PROTOCOL:
+        prepare(protocol, state)
     waiting: deque[Request | Response] = deque()
     rows: list[tuple[Request | Response, Request | Response]] = []
     positions = [0, 0]
@@ -109,53 +191,35 @@ def parse(protocol: Protocol, exchanges: list[Exchange]) -> Iterator[int]:
             buffer.append(positions[direction], piece, passed)
             positions[direction] += passed
             while buffer.cursor < len(buffer.data) or buffer.settle():
-                message = run(buffer, direction, state)
-                if message is None:
+                found = run(buffer, direction, state)
+                if found is None:
                     break
                 if direction == REQUEST:
-                    waiting.append(message)
+                    waiting.append(found)
                 else:
-                    rows.append((waiting.popleft(), message))
-    yield len(rows)
+                    rows.append((waiting.popleft(), found))
+    return len(rows)
 
 
-def plain(protocol: Protocol, exchanges: list[Exchange]) -> Iterator[int]:
-    """Split every head into a dict, or every piece at its line ends, and make nothing of it."""
-    rows = 0
-    if protocol.name == "redis":
-        for request, response, _ in exchanges:
-            texts = [word.decode() for word in request.split(b"\r\n")]
-            rows += sum(text[:1] == "*" for text in texts)
-            assert response.split(b"\r\n")
-        yield rows
-        return
-    for request, response, _ in exchanges:
-        for piece in (request, response):
-            head, _, _ = piece.partition(b"\r\n\r\n")
-            lines = head.split(b"\r\n")
-            fields = {}
-            for line in lines[1:]:
-                name, _, value = line.partition(b":")
-                fields[name.lower().decode()] = value.strip().decode("latin-1")
-            rows += len(lines[0].split(b" ", 2)) == 3
-    yield rows // 2
-
-
-def least_ns(
-    way: Callable[[Protocol, list[Exchange]], Iterator[int]],
-    protocol: Protocol,
-    exchanges: list[Exchange],
-    rounds: int,
-    expected: int,
-) -> float:
-    """Return ns per row, the least of the rounds."""
+def least_ns(work: Callable[[], int], rounds: int) -> float:
+    """Return ns per row, the least of the rounds; `work` returns how many rows it made."""
     times = []
     for _ in range(rounds):
         began = time.thread_time_ns()
-        rows = next(way(protocol, exchanges))
+        rows = work()
         times.append((time.thread_time_ns() - began) / rows)
-        assert rows == expected
+        assert rows == ROWS
     return min(times)
+
+
+def take_apart(case: Case, exchanges: Iterable[Exchange]) -> int:
+    """Take all pieces apart; return the number of rows they hold."""
+    count = 0
+    for request, response, _ in exchanges:
+        case.plain(request)
+        case.plain(response)
+        count += case.rows
+    return count
 
 
 def main() -> None:
@@ -163,12 +227,11 @@ def main() -> None:
     gc.disable()
     print(f"least of {rounds} rounds of {ROWS} rows on one connection, ns per row (two messages)")
     print(f"{'':12}{'parse':>8}{'plain':>8}{'ratio':>8}")
-    for name, (protocol, make, rows) in CASES.items():
-        exchanges = [make(at) for at in range(ROWS // rows)]
-        expected = len(exchanges) * rows
-        parsed = least_ns(parse, protocol, exchanges, rounds, expected)
-        split = least_ns(plain, protocol, exchanges, rounds, expected)
-        print(f"{name:12}{parsed:8.0f}{split:8.0f}{parsed / split:8.2f}")
+    for name, case in CASES.items():
+        exchanges = case.exchanges()
+        parsed = least_ns(lambda case=case, all=exchanges: parse(case.protocol, all), rounds)  # type: ignore[misc]
+        plain = least_ns(lambda case=case, all=exchanges: take_apart(case, all), rounds)  # type: ignore[misc]
+        print(f"{name:12}{parsed:8.0f}{plain:8.0f}{parsed / plain:8.2f}")
 
 
 if __name__ == "__main__":

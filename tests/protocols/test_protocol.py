@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tests.protocols.checker import Driver, Vector, check_true
+from tests.protocols.checker import Driver, Vector, check_places, check_true
 
 from tracehound import protocols
 from tracehound.protocols import Protocol, load_protocols
@@ -114,12 +114,12 @@ def check_sound(driver: Driver, protocol: Protocol) -> None:
     """Whatever was fed: messages are in order and well formed, and what is kept is bounded."""
     for direction, (buffer, messages) in enumerate(zip(driver.buffers, driver.messages, strict=True)):
         assert buffer.held_bytes() <= WINDOW_BYTES + WAITING_PIECES * 16384
-        places = [message.position for message in messages]
-        assert places == sorted(set(places))
+        check_places(messages, protocol.name)
         for message in messages:
             assert message.end == UNTIL_CLOSE or message.end >= message.position
-            assert isinstance(message, Response if direction else Request) or message.flags & PUSH
-            extras = protocol.response_extras if isinstance(message, Response) else protocol.request_extras
+            is_push = isinstance(message, Request) and bool(message.flags & PUSH)
+            assert is_push or isinstance(message, Response if direction else Request)
+            extras = protocol.response_extras if direction and not is_push else protocol.request_extras
             assert len(message.extras) == len(extras)
 
 

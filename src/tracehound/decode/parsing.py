@@ -63,6 +63,8 @@ class Parsing:
                     continue
                 if stream.open is not None and stream.open.end >= 0:
                     self._settle_open(connection, stream)
+                if buffer.passed > stream.boundary:
+                    stream.boundary = buffer.passed
                 if message is None:
                     if buffer.settle():  # what waited behind joins a half message
                         continue
@@ -74,9 +76,7 @@ class Parsing:
                     stream.open = message
                 else:
                     stream.boundary = end
-                    if end - buffer.end > SKIP_BYTES:
-                        stream.skip_until = end - 1  # the call with the last byte is wanted, for its time
-                        self.order(connection)
+                    self._skip_far(connection, stream, end)
                 if type(message) is Request:
                     self._pairing.take_request(connection, stream, message)
                 elif type(message) is Response:
@@ -87,6 +87,8 @@ class Parsing:
                     requests = connection.streams[1 - stream.direction]  # type: ignore[index]
                     if requests.buffer.cursor < len(requests.buffer.data):  # it may have waited for this response
                         self.drive(connection, requests)
+            if stream.open is None:  # perhaps within a part that is stepped over
+                self._skip_far(connection, stream, buffer.base + buffer.cursor)
             if not buffer.cut:
                 break
             if stream.synced and protocol.bridge is not None and protocol.bridge(buffer, kind, state):
@@ -94,6 +96,12 @@ class Parsing:
             self._step_over(connection, stream)
         if buffer.capture != stream.capture:
             stream.capture = buffer.capture
+            self.order(connection)
+
+    def _skip_far(self, connection: Connection, stream: Stream, end: int) -> None:
+        """Let the kernel leave out what is known to be of no interest, up to `end`, if that lies far ahead."""
+        if end - stream.buffer.end > SKIP_BYTES and end > stream.skip_until + 1:
+            stream.skip_until = end - 1  # the call with the last byte is wanted, for its time
             self.order(connection)
 
     def _settle_open(self, connection: Connection, stream: Stream) -> None:
@@ -116,6 +124,8 @@ class Parsing:
             if not buffer.cut:  # what is too short to say is kept: more may join it
                 short = [cursor for cursor in starts if len(buffer.data) - cursor < SHORTEST_HEAD]
                 if short:
+                    if short[0] > first and connection.paired:  # as below
+                        self._pairing.gap(connection, stream, GAP, stream.time_ns, False, True)
                     buffer.cursor = short[0]
                     stream.boundary = buffer.base + short[0]
                     return False

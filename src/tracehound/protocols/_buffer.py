@@ -40,7 +40,20 @@ class StreamBuffer:
     exceed `len(data)`: a skip is `cursor += n`, over bytes here, to come or never captured. All numbers are bytes.
     """
 
-    __slots__ = ("_pieces", "_stop", "base", "capture", "closed", "cursor", "cut", "data", "end", "lost", "shed")
+    __slots__ = (
+        "_pieces",
+        "_stop",
+        "base",
+        "capture",
+        "closed",
+        "cursor",
+        "cut",
+        "data",
+        "end",
+        "lost",
+        "passed",
+        "shed",
+    )
 
     data: bytes  # the window
     base: int  # stream position of data[0]
@@ -50,6 +63,7 @@ class StreamBuffer:
     lost: bool  # `cut`, and by lost records: it may hold the ends and beginnings of messages
     closed: bool  # the stream has ended at `end`
     capture: int  # the class that the parser wants for this direction: CAPTURE_FRAMED or CAPTURE_HEAD_TAIL
+    passed: int  # the parser's: up to here no message is under way
     shed: int  # captured bytes thrown away because of the caps above
 
     def __init__(self, position: int = 0) -> None:
@@ -61,6 +75,7 @@ class StreamBuffer:
         self.lost = False
         self.closed = False
         self.capture = CAPTURE_FRAMED
+        self.passed = position
         self.shed = 0
         self._stop = position  # the bytes between the window and here passed uncaptured, for certain
         self._pieces: list[tuple[int, bytes, int]] | tuple[()] = ()  # position, bytes, stop; beyond a hole, by position

@@ -13,6 +13,8 @@ What a parser may rely on, and the engine (`decode/streams.py`) therefore does:
   to `message.flags` (chunked bodies), and replace `message.extras` (messages of a WebSocket, counted). So the engine
   keeps the object, reads `end` and `flags` from it after each run of that direction, and `extras` when it becomes a
   row; UNTIL_CLOSE that is never overwritten ends with the stream, or at a gap. A response may end before its request.
+* Bytes that belong to no message, or to one that was returned before (what follows an answer), are passed by moving the
+  cursor; the parser then writes their end to `buffer.passed`, so that no message counts as under way.
 * A request that says PUSH may also come from the direction of responses: what a server says unasked.
 * At a hole in a message that is known to go on behind it (a body), `bridge` moves the cursor beyond and says True;
   every other hole is a gap. At a gap the engine forgets the requests that wait, calls `reset`, and goes to the next
