@@ -58,6 +58,7 @@ class Driver:
     errors: int = 0
     gaps: int = 0
     is_switched: bool = False
+    owes_nothing: bool = False  # it is certain that nothing before the next request still waits for an answer
     buffers: tuple[StreamBuffer, StreamBuffer] = field(init=False)
     synced: list[bool] = field(default_factory=lambda: [True, True])
     state: Any = field(init=False)
@@ -99,6 +100,10 @@ class Driver:
                     break
                 found = True
                 self.messages[direction].append(message)
+                if self.owes_nothing and isinstance(message, Request):  # as the engine does
+                    self.owes_nothing = False
+                    if self.protocol.settle is not None:
+                        self.protocol.settle(self.state)
                 if message.flags & SWITCH and not message.flags & INTERIM:
                     self.is_switched = True
                     return
@@ -220,6 +225,7 @@ def check_after_gap(protocol: Protocol, vector: Vector) -> None:
     driver.synced = [False, False]
     for direction in (0, 1):
         driver.feed(direction, bytes(16))
+    driver.owes_nothing = True
     for step in vector.steps:
         driver.feed(step.direction, step.data)
     assert found(driver) == expected(vector, 5016), "joined in the middle"
