@@ -321,7 +321,8 @@ def take_parameter(data: bytes, cursor: int, stop: int, state: State) -> bool:
         return True
     if stop > len(data):
         return False
-    name, _, value = data[cursor + 5 : stop - 1].partition(b"\0")
+    name, _, value = data[cursor + 5 : stop].partition(b"\0")
+    value = value.rstrip(b"\0")
     if name == b"application_name":
         state.extras = (*state.extras[:2], value.decode("utf-8", "replace") or None)
     elif name == b"standard_conforming_strings":

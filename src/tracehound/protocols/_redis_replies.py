@@ -70,14 +70,14 @@ def parse_response(buffer: StreamBuffer, state: State) -> Response | Request | N
 
 def parse_any(buffer: StreamBuffer, state: State) -> Response | Request | None:
     """Walk through replies of any kind, up to one that is a message."""
-    message: Response | Request | None
     while True:
         if state.replicates:
             raise NotFollowed("the replication stream behind PSYNC is not read")
-        if state.adrift is not None:
-            message = pass_adrift(buffer, state)
-            if message is not None or state.adrift is not None:
-                return message
+        adrift = state.adrift
+        if adrift is not None:
+            passed = pass_adrift(buffer, state)
+            if passed is not None or adrift.end < 0:  # it goes on
+                return passed
         if state.left == 0:
             special = state.expected()
             if special is not None and special.effect == SYNC:
@@ -201,6 +201,8 @@ def pop_level(state: State) -> int:
 def take_value(data: bytes, cursor: int, stop: int, state: State) -> int:
     """Take one value or the head of an aggregate; return where the next begins, -1 if more bytes are needed."""
     kind, is_first = data[cursor], state.kind == NO_KIND
+    if stop == cursor:
+        raise ProtocolError("not a value of Redis")
     line = data[cursor + 1 : min(stop, cursor + 1 + LINE_KEPT)]
     if state.chunked:
         return take_chunk(kind, line, stop, state)

@@ -146,8 +146,8 @@ def parse_array(buffer: StreamBuffer, state: State) -> Request | None:
 
 def read_size(data: bytes, cursor: int, stop: int) -> int:
     """Return the size that an argument's line tells."""
-    digits = data[cursor + 1 : stop]
-    if data[cursor] != BULK or not digits.isdigit():
+    digits = data[cursor + 1 : stop] if data[cursor] == BULK else b""
+    if not digits.isdigit():
         raise ProtocolError("not an argument of a Redis command")
     size = int(digits)
     if size > MAX_BULK_BYTES:
