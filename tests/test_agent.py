@@ -1,8 +1,8 @@
 """What settings come to: parts of the memory, features."""
 
 from tracehound.account import features_of
-from tracehound.agent import Line
 from tracehound.config import MIB, Settings
+from tracehound.line import Line
 
 
 def test_decode_keeps_to_its_part_of_the_memory() -> None:

@@ -23,12 +23,12 @@ from tests.sources.taped import (
 )
 
 import tracehound
-from tracehound.agent import Line
 from tracehound.batch import Batch, split
 from tracehound.btf import Layout, wire_layout
 from tracehound.config import Filter, Settings
 from tracehound.decode.losses import Loss, loss_rows
 from tracehound.errors import RecordingError, TargetError, UsageError
+from tracehound.line import Line
 from tracehound.replay import CAPTURE, TAPE, TapeReplay, kind_of, open_replay, survey
 from tracehound.sources import tape as tapes
 from tracehound.sources.tape import RECORDS, Tape, TapeWriter

@@ -1,16 +1,25 @@
-"""What a trace says of itself: which features are on, what has become of each program, how full its rings were."""
+"""What a trace says of itself: which features are on, what has become of each program, how full its rings were.
+
+Also what a recording is told of it: the target, this machine, the tables' schemas.
+"""
 
 import time
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
 from tracehound.config import MIB, Settings
 from tracehound.kernel.bpf_object import ProgramRuns
 from tracehound.kernel.netfilter import has_nat
 from tracehound.kernel.probes import DEFAULT_FEATURES, ProgramStatus, check_features
+from tracehound.procfs import boot_id
+from tracehound.protocols import load_protocols
+from tracehound.target import Command, Target, describe
 
 if TYPE_CHECKING:
     import pyarrow as pa
+
+    from tracehound.sinks import Source
 
 NOTED_FROM: Final = 0.5  # fill of a ring that is worth a line
 RING_OPTIONS: Final = {"lifecycle": "lifecycle-ring-mib", "data": "ring-mib"}
@@ -61,3 +70,48 @@ def ring_notes(counters: Mapping[str, int], settings: Settings) -> list[str]:
         for name, peak in peaks.items()
         if peak and peak >= sizes[name] * NOTED_FROM
     ]
+
+
+def public_target(target: Target, redact: bool) -> Target:
+    """Return the target as it may be kept and shown: without the secrets in a command's arguments."""
+    from tracehound.enrich import clean_arguments
+
+    if redact and isinstance(target, Command):
+        return replace(target, argv=tuple(clean_arguments(target.argv)))
+    return target
+
+
+def recording_source(
+    target: Target, redact: bool = True, switches: Mapping[str, bool] | None = None, payloads: bool = False
+) -> "Source":
+    """Return what a sink is told of a trace when it is opened: the tables' schemas, and the facts of this machine.
+
+    Its note `redacted` is "false" if secrets may stand in its rows: `redact` is off, or `payloads` on.
+    """
+    import platform
+    from importlib.metadata import version
+
+    from tracehound.recording import Facts
+    from tracehound.sinks import Source
+
+    shown = public_target(target, redact)
+    facts = Facts(
+        host=platform.node(),
+        boot_id=boot_id(),
+        version=version("tracehound"),
+        command=shown.argv if isinstance(shown, Command) else (describe(shown),),
+        kernel=platform.release(),
+        switches=dict(switches or {}),
+        clock_anchors=((time.monotonic_ns(), time.time_ns()),),
+        notes={"redacted": str(redact and not payloads).lower()},
+    )
+    return Source(public_schemas(), facts)
+
+
+def public_schemas() -> "dict[str, pa.Schema]":
+    """Return the schemas of all tables, `requests` with the columns of every protocol."""
+    from tracehound import tables
+
+    extras = [column for p in load_protocols() for column in (*p.request_extras, *p.response_extras)]
+    columns = dict(tables.TABLES) | {"requests": tables.requests_columns(extras)}
+    return {name: tables.arrow_schema(each) for name, each in columns.items()}

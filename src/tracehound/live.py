@@ -12,7 +12,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from tracehound.agent import Trace, recording_source
+from tracehound.account import recording_source
+from tracehound.agent import Trace
 from tracehound.config import Settings
 from tracehound.errors import UsageError
 from tracehound.recording import Recording, new_state_recording
@@ -29,7 +30,7 @@ if TYPE_CHECKING:
 
 
 SNAPSHOT_S: Final = 5.0  # how long rows that were asked for may take
-SUMMARY_TABLES: Final = ("processes", "requests", "connections", "files", "losses", "probes")
+SUMMARY_TABLES: Final = ("probes", "processes", "connections", "files", "requests", "losses")  # as it is told
 FOLLOW_S: Final = 0.2  # how often a loop looks whether what is traced has ended
 
 
@@ -256,7 +257,7 @@ def summary_of(recording: Recording) -> "Summary":
     from tracehound.sinks.console import Summary
 
     summary = Summary()
-    for name in SUMMARY_TABLES:
+    for name in (name for name in SUMMARY_TABLES if name in recording.tables):
         for batch in recording.table(name).to_batches():
             summary.write({name: batch})
     summary.close()

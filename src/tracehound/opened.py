@@ -8,10 +8,10 @@ import shutil
 import tempfile
 import weakref
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
 from tracehound.errors import TargetError
-from tracehound.live import TableView
+from tracehound.live import TableView, summary_of
 from tracehound.recording import Recording, resolve
 from tracehound.recording.manifest import NAME
 from tracehound.replay import kind_of, open_replay
@@ -19,8 +19,6 @@ from tracehound.tables import TABLES
 
 if TYPE_CHECKING:
     import pyarrow as pa
-
-_IN_ORDER: Final = ("probes", "processes", "connections", "files", "requests", "losses")  # as the summary is told
 
 
 class Opened:
@@ -43,17 +41,12 @@ class Opened:
 
     def summary(self, width: int = 100) -> str:
         """Return the summary of the trace as text without colour, of lines no longer than `width`."""
-        from tracehound.sinks.console import Ending, Summary, render
+        from tracehound.sinks.console import Ending, render
 
-        summary = Summary()
-        for name in (name for name in _IN_ORDER if name in self.recording.tables):
-            for batch in self.recording.table(name).to_batches():
-                summary.write({name: batch})
-        summary.close()
         elapsed_ns, outcome, events = self._ending
         command = " ".join(self.recording.manifest.facts.command)
         ending = Ending(command, elapsed_ns or self._span_ns(), outcome, events, notes=self.notes)
-        return render(summary, ending, width=width, color=False)
+        return render(summary_of(self.recording), ending, width=width, color=False)
 
     def _span_ns(self) -> int:
         tables = " union all ".join(f"select time_ns from {name}" for name in self.recording.tables)
@@ -64,6 +57,12 @@ class Opened:
         if name in TABLES:
             return TableView(self.recording, name)
         raise AttributeError(f"no table or attribute {name!r}. Tables: {', '.join(TABLES)}")
+
+    def _repr_html_(self) -> str:
+        """Show the summary in a notebook."""
+        from tracehound.sinks._html import summary_html
+
+        return summary_html(summary_of(self.recording))
 
     def __repr__(self) -> str:
         return f"<tracehound: {' '.join(self.recording.manifest.facts.command)}>"

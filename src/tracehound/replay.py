@@ -14,11 +14,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeVar
 
-from tracehound.agent import Line, public_schemas
+from tracehound.account import public_schemas
 from tracehound.batch import LAST_WATERMARK, Batch, split
 from tracehound.btf import Layout, wire_layout
 from tracehound.config import Settings
 from tracehound.errors import LayoutError, RecordingError, TargetError, TracehoundError, UsageError
+from tracehound.line import Line
 from tracehound.sources import tape as tapes
 from tracehound.sources.tape import Frame, Tape, is_tape
 from tracehound.sources.versions import Versions

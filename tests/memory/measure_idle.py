@@ -13,9 +13,9 @@ from typing import Any
 from tests.decode.records import CLIENT, SERVER, Recorder, Socket
 from tests.decode.test_requests import HTTP1, get, reply
 
-from tracehound.agent import Line
 from tracehound.batch import split
 from tracehound.config import Settings
+from tracehound.line import Line
 from tracehound.procfs import FactWriter, ProcessFacts
 from tracehound.sinks._summary import Summary
 

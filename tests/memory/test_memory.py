@@ -9,8 +9,8 @@ from tests.decode.records import CLIENT, Recorder, Socket
 from tests.decode.test_requests import HTTP1, get
 from tests.memory.measure_idle import Nowhere
 
-from tracehound.agent import Line
 from tracehound.config import MIB, WAITING_BYTES, Settings
+from tracehound.line import Line
 
 ROOT = Path(__file__).parents[2]
 CONNECTIONS = 16_000

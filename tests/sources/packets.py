@@ -8,9 +8,9 @@ from typing import Any
 
 import pyarrow as pa
 
-from tracehound.agent import Line
 from tracehound.config import Settings
 from tracehound.errors import RecordingError
+from tracehound.line import Line
 from tracehound.sources.pcap import read_capture
 
 FIN, SYN, RST, PSH, ACK = 1, 2, 4, 8, 16

@@ -8,9 +8,9 @@ from typing import Any
 import pyarrow as pa
 from tests.decode.records import CLIENT, Recorder, Socket, both_ends
 
-from tracehound.agent import Line
 from tracehound.btf import Layout, wire_layout
 from tracehound.config import Settings
+from tracehound.line import Line
 from tracehound.recording import Facts
 from tracehound.replay import TapeReplay
 from tracehound.sources.tape import FRAME, RECORDS, Frame, Tape, TapeWriter

@@ -11,10 +11,10 @@ import pytest
 from tests.sources import packets as p
 from tests.sources.packets import ACK, CLIENT4, FIN, PSH, RST, SERVER4, STEP_NS, SYN, Row, Rows, Talk, rows_of
 
-from tracehound.agent import Line
 from tracehound.btf import wire_layout
 from tracehound.config import Settings
 from tracehound.decode import Decoder, DecodeSettings
+from tracehound.line import Line
 from tracehound.protocols import load_protocols
 from tracehound.sinks._summary import Summary
 from tracehound.sinks.console import LiveRows

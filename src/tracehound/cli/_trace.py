@@ -143,7 +143,7 @@ def _filter_value(option: str, name: str, text: str) -> int | str:
 
 def open_sinks(options: argparse.Namespace, trace: "Trace") -> tuple[list["Sink"], str | None]:
     """Open the outputs; return them and what the recording is called, None if none is kept."""
-    from tracehound.agent import recording_source
+    from tracehound.account import recording_source
     from tracehound.recording import new_state_recording
     from tracehound.sinks import WhereSink, kind, where_rows
 

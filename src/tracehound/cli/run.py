@@ -68,7 +68,7 @@ def run(options: argparse.Namespace) -> int:
 
 def _follow(trace: "Trace", sinks: list["Sink"], kept: str | None, is_debug: bool) -> tuple[int, "Ending"]:
     """Start the command, wait for it, end the trace; return its exit code, and how both ended."""
-    from tracehound.agent import public_target
+    from tracehound.account import public_target
     from tracehound.sinks.console import Ending
     from tracehound.target import describe
 
