@@ -42,6 +42,7 @@ _PLT_EXPRESSION: Final = bytes.fromhex(
     "770880003f1a3b2a332422"
 )  # breg7 8; breg16 0; lit15; and; lit11; ge; lit3; shl; plus
 _UCONTEXT_CFA: Final = bytes.fromhex("77a00106")  # breg7 160; deref
+_ADVANCES: Final = {0x02: 1, 0x03: 2, 0x04: 4}  # advance_loc1, _loc2, _loc4: bytes of their operand
 _AT_RBP: Final = b"\x76\x00"  # breg6 0
 
 
@@ -273,15 +274,22 @@ def _execute(cie: _Cie, program: bytes, state: _State, initial: _State, steps: l
         code = program[at]
         at += 1
         low = code & 0x3F
-        if code & 0xC0 == 0x40 or code in (0x02, 0x03, 0x04):  # advance_loc, _loc1, _loc2, _loc4
-            width = {2: 1, 3: 2, 4: 4}.get(code, 0)
+        kind = code & 0xC0
+        if kind == 0x40:  # advance_loc
             steps.append((pc, *_express(cie, state)))
-            pc += (int.from_bytes(program[at : at + width], "little") if width else low) * cie.code_align
+            pc += low * cie.code_align
+        elif code == 0x0E and program[at] < 0x80:  # def_cfa_offset, the other one that is everywhere
+            state.offset = program[at]
+            at += 1
+        elif code in _ADVANCES:
+            width = _ADVANCES[code]
+            steps.append((pc, *_express(cie, state)))
+            pc += int.from_bytes(program[at : at + width], "little") * cie.code_align
             at += width
-        elif code & 0xC0 == 0x80:  # offset
+        elif kind == 0x80:  # offset
             value, at = _uleb(program, at)
             _set(state, low, (1, value * cie.data_align))
-        elif code & 0xC0 == 0xC0:  # restore
+        elif kind == 0xC0:  # restore
             _restore(state, initial, low)
         elif code == 0x0A:
             stack.append(state.copy())
