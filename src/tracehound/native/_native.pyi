@@ -1,4 +1,4 @@
-"""The face of the compiled module: functions of split.h, arena.h, drain.h, detect.h; bpf.h is libbpf's.
+"""The face of the compiled module: functions of split.h, arena.h, drain.h, detect.h, unwind.h; bpf.h is libbpf's.
 
 Pointers are cffi's `CData`, which has no type of its own here.
 """
@@ -40,6 +40,20 @@ class _Lib:
     def drain_free(self, drain: Any, /) -> None: ...
     def arena_data(self, arena: Any, /) -> Any: ...
     def arena_release(self, data: Any, /) -> None: ...
+    def unwind_stacks(
+        self,
+        tables: Any,
+        ranges: Any,
+        stacks: Any,
+        samples: Any,
+        count: int,
+        max_depth: int,
+        addresses: Any,
+        kinds: Any,
+        depths: Any,
+        statuses: Any,
+        /,
+    ) -> None: ...
     def __getattr__(self, name: str) -> Any: ...
 
 ffi: Any
