@@ -337,6 +337,16 @@ def test_protocol_that_cannot_be_parsed_is_dropped() -> None:
     assert decoded.orders[-1] == CaptureOrder(11, OFF, 0, 0)
 
 
+def test_a_close_that_says_more_bytes_than_a_row_can() -> None:
+    """A damaged record: found by the soak, decode_wild 80775."""
+    recorder = Recorder()
+    socket = client(recorder)
+    socket.send(get("/0", "Transfer-Encoding: chunked", method="POST"))
+    socket.close(bytes_sent=1 << 63, bytes_read=1 << 63)
+    decoded = decode(recorder)
+    assert decoded.brief("resource", "outcome", "gap") == [("/0", "unknown", True)]
+
+
 def test_weak_verdict_needs_a_message() -> None:
     recorder = Recorder()
     socket = Socket(recorder, 11, CLIENT, capture=UNKNOWN, verdict=HTTP1, strength=1).open()

@@ -13,7 +13,7 @@ import pyarrow as pa
 from tracehound import native
 from tracehound.btf import Layout
 from tracehound.decode.detection import Detect, Detection
-from tracehound.decode.exchange import Connection, End, Piece, Stream
+from tracehound.decode.exchange import FAR, Connection, End, Piece, Stream
 from tracehound.decode.nat import Translations
 from tracehound.decode.pairing import Pairing
 from tracehound.decode.parsing import CaptureOrder, Parsing
@@ -199,7 +199,7 @@ class Requests:
                 connection_id = cookie << 8 | attempt & 0xFF
                 self.protocols_of.setdefault(connection_id, (None, "no data"))
             else:
-                end = End(time_ns, int(record["bytes_sent"]), int(record["bytes_read"]))
+                end = End(time_ns, min(int(record["bytes_sent"]), FAR), min(int(record["bytes_read"]), FAR))
                 self._streams.close(connection, end)
         elif event == events["CONNECTION_ERROR"]:
             known.pop(cookie, None)
