@@ -20,6 +20,8 @@ from tracehound.tables import TABLES
 if TYPE_CHECKING:
     import pyarrow as pa
 
+    from tracehound.sinks.console import Summary
+
 _IN_ORDER: Final = ("probes", "processes", "connections", "files", "requests", "losses")  # as the summary is told
 
 
@@ -43,17 +45,28 @@ class Opened:
 
     def summary(self, width: int = 100) -> str:
         """Return the summary of the trace as text without colour, of lines no longer than `width`."""
-        from tracehound.sinks.console import Ending, Summary, render
+        from tracehound.sinks.console import Ending, render
+
+        elapsed_ns, outcome, events = self._ending
+        command = " ".join(self.recording.manifest.facts.command)
+        ending = Ending(command, elapsed_ns or self._span_ns(), outcome, events, notes=self.notes)
+        return render(self._summary(), ending, width=width, color=False)
+
+    def _summary(self) -> "Summary":
+        from tracehound.sinks.console import Summary
 
         summary = Summary()
         for name in (name for name in _IN_ORDER if name in self.recording.tables):
             for batch in self.recording.table(name).to_batches():
                 summary.write({name: batch})
         summary.close()
-        elapsed_ns, outcome, events = self._ending
-        command = " ".join(self.recording.manifest.facts.command)
-        ending = Ending(command, elapsed_ns or self._span_ns(), outcome, events, notes=self.notes)
-        return render(summary, ending, width=width, color=False)
+        return summary
+
+    def _repr_html_(self) -> str:
+        """Show the summary in a notebook."""
+        from tracehound.sinks._html import summary_html
+
+        return summary_html(self._summary())
 
     def _span_ns(self) -> int:
         tables = " union all ".join(f"select time_ns from {name}" for name in self.recording.tables)
