@@ -1,9 +1,10 @@
-"""A small shop of three processes that talk HTTP over loopback, and the customers that keep it busy for some seconds.
+"""A small shop of three processes and a cache, and the customers that keep it busy for some seconds.
 
     .venv/bin/tracehound run -- .venv/bin/python demo/shop.py
 
-`shop` (this script) starts `orders` and `web`, then asks `web` from several threads; `web` asks `orders`. Some orders
-do not exist, some are broken, and nobody listens where the shop sends its statistics.
+`shop` (this script) starts `orders` and `web`, then asks `web` from several threads; `web` asks `orders`, and `orders`
+keeps what it was asked for in Redis, if redis-server is installed. Some orders do not exist, some are broken, and
+nobody listens where the shop sends its statistics.
 """
 
 import contextlib
@@ -16,6 +17,8 @@ from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
+
+from store import redis_server
 
 HERE: Final = Path(__file__).parent
 CUSTOMERS: Final = 4
@@ -62,7 +65,11 @@ def send_statistics() -> str:
 def main() -> None:
     """Open the shop, serve every customer, close it."""
     seen: list[Counter[int]] = [Counter() for _ in range(CUSTOMERS)]
-    with server("orders.py") as orders, server("web.py", orders) as web:
+    with (
+        redis_server() as store,
+        server("orders.py", *([store] if store else [])) as orders,
+        server("web.py", orders) as web,
+    ):
         customers = [threading.Thread(target=visit, args=(web, n, seen[n])) for n in range(CUSTOMERS)]
         for customer in customers:
             customer.start()

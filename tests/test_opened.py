@@ -30,6 +30,7 @@ def test_a_tape_has_the_faces_of_a_trace_that_ended(tape: Path) -> None:
     assert len(kept.payloads) == 0
     assert kept.recording.manifest.facts.command == FACTS.command
     assert repr(kept) == "<tracehound: shop --port 1>" and kept.notes == ()
+    assert kept._repr_html_().startswith("<p>1 processes, 20 requests, lost 7 ")
     with pytest.raises(QueryError):
         kept.sql("select")
     with pytest.raises(AttributeError, match="no table or attribute 'nothing'"):

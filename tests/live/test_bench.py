@@ -8,7 +8,7 @@ import pytest
 from bench.__main__ import names
 
 ROOT = Path(__file__).parents[2]
-FEWEST = {"attach": ("300",), "http_cpu": ("1", "400"), "calls": ("2",)}  # rounds, but sockets for attach
+FEWEST = {"attach": ("300",), "own_cpu": ("1", "400"), "calls": ("2",)}  # rounds, but sockets for attach
 
 
 @pytest.mark.parametrize("name", [name for name in names() if name != "others"])

@@ -4,6 +4,7 @@ import json
 import os
 import re
 import shlex
+import shutil
 import signal
 import subprocess
 import sys
@@ -39,6 +40,24 @@ def test_readme_commands_work_in_their_order() -> None:
         assert "tracehound: " not in result.stderr
         shown = result.stderr if " run " in block else result.stdout
         assert "/orders/" in shown, block + shown
+
+
+def test_readme_tape_commands_work(tmp_path: Path) -> None:
+    """Those of the block about tapes, in a folder with the demo in it."""
+    shutil.copytree(ROOT / "demo", tmp_path, dirs_exist_ok=True)
+    (block,) = [block for block in readme("console") if "--tape" in block]
+    commands = re.findall(r"^\$ (?:sudo )?\.venv/bin/tracehound (.*)$", block, re.MULTILINE)
+    assert [command.split()[0] for command in commands] == ["run", "replay", "query", "tape"]
+    for command in commands:
+        result = subprocess.run(
+            ["/bin/sh", "-c", f"{shlex.join(TRACEHOUND)} {command}"], cwd=tmp_path, check=False, capture_output=True,
+            text=True, timeout=60,
+        )  # fmt: skip
+        is_refused = "be scrubbed yet" in result.stderr  # a protocol that the demo speaks and scrub does not know
+        assert result.returncode == int(is_refused and command.startswith("tape")), command + result.stderr
+        if not command.startswith("tape"):
+            assert "/orders/" in result.stdout + result.stderr, command
+    assert (tmp_path / "to-show.tape").stat().st_size > 1000
 
 
 def test_readme_library_example_works(state_folder: Path) -> None:

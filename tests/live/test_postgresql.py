@@ -19,6 +19,14 @@ pytestmark = pytest.mark.skipif(FOLDER is None, reason="no PostgreSQL server in 
 ROUNDS = 50
 PLANTED = ("hunter2-planted", PASSWORD)
 NOT_LOGGED = ("STARTUP", "PREPARE", "message", "CANCEL")  # rows that log_statement does not log
+NOT_FETCHED = (
+    "dial tcp",
+    "lookup",
+    "timeout",
+    "module lookup disabled",
+    "reading http",
+    "not found",
+)  # by Go, of modules
 Target = Callable[..., list[str]]
 
 
@@ -104,24 +112,19 @@ def test_driver(way: str, unix: bool, server: Server, traced: Traced, python_tar
         assert {row["outcome"] for row in found} == {"ok"}
 
 
-def test_go_driver(server: Server, traced: Traced, tmp_path: Path) -> None:
-    go = shutil.which("go", path=os.environ.get("PATH", "") + ":/usr/local/go/bin")
-    if go is None:
-        pytest.skip("no go command")
-    folder = shutil.copytree(TARGETS / "postgresql_go", tmp_path / "source")
-    built = subprocess.run(
-        [go, "build", "-o", tmp_path / "client", "."],
-        cwd=folder,
-        capture_output=True,
-        text=True,
-        timeout=300,
-        check=False,
-    )
-    if built.returncode and "lib/pq" in built.stderr:
-        pytest.skip(f"the module github.com/lib/pq could not be fetched: {built.stderr.strip().splitlines()[-1]}")
-    assert built.returncode == 0, built.stderr
+@pytest.mark.parametrize(
+    ("program", "module", "options"),
+    [
+        ("postgresql_go", "github.com/lib/pq", ""),
+        ("postgresql_pgx", "github.com/jackc/pgx", ""),
+        ("postgresql_pgx", "github.com/jackc/pgx", "&default_query_exec_mode=exec"),
+        ("postgresql_pgx", "github.com/jackc/pgx", "&default_query_exec_mode=simple_protocol"),
+    ],
+)
+def test_go_driver(program: str, module: str, options: str, server: Server, traced: Traced, tmp_path: Path) -> None:
+    client = built_in_go(program, module, tmp_path)
     since = len(server.log())
-    trace = traced([tmp_path / "client", server.url() + "?sslmode=disable", ROUNDS])
+    trace = traced([client, f"{server.url()}?sslmode=disable{options}", ROUNDS])
     assert trace.exit_code == 0 and rows(trace.losses) == []
     found = rows(trace.requests)
     check_all(found)
@@ -130,6 +133,20 @@ def test_go_driver(server: Server, traced: Traced, tmp_path: Path) -> None:
     divisions = logged.pop("select ?/?")
     assert told(ran) == logged and divisions == 2
     assert Counter(row["error_type"] for row in found if row["error_type"]) == {"23505": 2, "22012": 2}
+
+
+def built_in_go(program: str, module: str, folder: Path) -> Path:
+    """Build a program of `targets`; skip where there is no Go, or where its driver cannot be had."""
+    go = shutil.which("go", path=os.environ.get("PATH", "") + ":/usr/local/go/bin")
+    if go is None:
+        pytest.skip("no go command")
+    source, client = shutil.copytree(TARGETS / program, folder / "source"), folder / "client"
+    build = [go, "build", "-o", str(client), "."]
+    built = subprocess.run(build, cwd=source, capture_output=True, text=True, timeout=300, check=False)
+    if built.returncode and module in built.stderr and any(word in built.stderr for word in NOT_FETCHED):
+        pytest.skip(f"the module {module} could not be fetched: {built.stderr.strip().splitlines()[-1]}")
+    assert built.returncode == 0, built.stderr
+    return client
 
 
 def test_errors(server: Server, traced: Traced, python_target: Target) -> None:

@@ -3,17 +3,16 @@
 import json
 import shutil
 import socket
-import subprocess
 import time
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, Final
 
 import pytest
 import redis
 from tests.live.conftest import Row, Traced, rows, wait_for
+from tests.live.redis_server import running_server
 
 import tracehound
 from tracehound import LiveTrace
@@ -25,7 +24,6 @@ REQUESTS: Final = {"set": 100_000, "get": 100_000, "mixed": 20_000}
 RATE: Final = 20_000
 ENDPOINTS: Final = ("protocol", "role", "local_port", "remote_port")
 COUNTED: Final = ("connection", "operation", "outcome", "request_position", "request_bytes", "start_ns")
-SERVER_S: Final = 30.0
 BIG: Final = 30_000_000
 
 pytestmark = pytest.mark.skipif(
@@ -199,25 +197,6 @@ def test_a_replica_says_why_it_is_not_read(traced: Traced, python_target: Python
 
 
 # ---- joined in the middle
-
-
-@contextmanager
-def running_server(folder: Path) -> Iterator[tuple[int, int]]:
-    """Run a server of the test's own; yields its pid and port."""
-    with socket.create_server(("127.0.0.1", 0)) as listener:
-        port = listener.getsockname()[1]
-    command = ["redis-server", "--port", str(port), "--bind", "127.0.0.1", "--save", "", "--dir", str(folder)]
-    with subprocess.Popen(command, stdout=subprocess.DEVNULL) as process:
-        try:
-
-            def answers() -> bool:
-                with socket.socket() as probe:
-                    return probe.connect_ex(("127.0.0.1", port)) == 0
-
-            wait_for(answers, SERVER_S, "redis-server")
-            yield process.pid, port
-        finally:
-            process.terminate()
 
 
 def read_exactly(connection: socket.socket, size: int) -> None:

@@ -30,18 +30,22 @@ Template = tuple[Talk, str]
 Plant = Callable[[bytes, bytes], bytes]  # (bytes with SECRET in them, a secret) -> what passes
 
 
+def move_all(socket: Socket, talk: Talk, rolls: random.Random) -> None:
+    """Let a socket send and receive what passes, in pieces."""
+    for direction, data in talk:
+        at = 0
+        while at < len(data):
+            size = rolls.choice((len(data), len(data), rolls.randrange(1, 200)))
+            socket.move(direction if socket.role == CLIENT else 1 - direction, data[at : at + size])
+            at += size
+
+
 def texts_of(protocol: Protocol, talk: Talk, rolls: random.Random) -> tuple[int, str]:
     """Return the number of rows of a talk, and all that they say; all of it is read without a loss."""
     layout, recorder = wire_layout(), Recorder()
     verdict = layout.enum("l7_protocol")[f"L7_{protocol.name.upper()}"]
     role = rolls.choice((CLIENT, SERVER))
-    socket = Socket(recorder, 11, role, verdict=verdict).open()
-    for direction, data in talk:
-        at = 0
-        while at < len(data):
-            size = rolls.choice((len(data), len(data), rolls.randrange(1, 200)))
-            socket.move(direction if role == CLIENT else 1 - direction, data[at : at + size])
-            at += size
+    move_all(Socket(recorder, 11, role, verdict=verdict).open(), talk, rolls)
     requests = Requests(layout, load_protocols(), DecodeSettings(), native.detect)
     results = [*map(requests.decode, recorder.batches()), requests.finish(recorder.time_ns + 1)]
     assert [loss for result in results for loss in result.losses] == [], talk

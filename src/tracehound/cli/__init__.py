@@ -31,13 +31,14 @@ _INTERRUPTED: Final = 130
 _REFUSED: Final = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO)  # by whatever takes the output
 _DESCRIPTION: Final = """\
 Tracehound shows what Linux programs really do: which processes ran, who talked to
-whom, every request with its time and outcome. From outside, with eBPF; nothing is
-changed or restarted."""
+whom, every HTTP request, Redis command and SQL statement with its time and outcome.
+From outside, with eBPF; nothing is changed or restarted."""
 _EXAMPLES: Final = """\
 examples:
   sudo tracehound run -- python shop.py
   sudo tracehound attach --pid 4242
   tracehound query last "select * from requests where status >= 500"
+  tracehound replay web.pcap --output -
   tracehound doctor
 
 `tracehound COMMAND --help` tells more."""

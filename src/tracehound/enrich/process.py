@@ -57,6 +57,8 @@ _SHELLS: Final = ("bash", "dash", "zsh", "ksh", "sh")
 _CODE_BUNDLES: Final = dict.fromkeys(("python", "pypy", *_SHELLS), re.compile("-[a-zA-Z]*c"))
 _CODE_BUNDLES.update(dict.fromkeys(("perl", "ruby"), re.compile("-[a-zA-Z]*[eE]")))
 _OPTION_BUNDLE: Final = re.compile("-[a-zA-Z]*[oO]")  # of a shell; what follows is its value: -euo pipefail
+# executables that are several programs, told apart by the name that they are called by; Debian's redis-server is a link
+_SEVERAL: Final = ("redis-check-rdb", "redis-check-aof", "valkey-check-rdb", "valkey-check-aof", "busybox", "toybox")
 _NAME_FOLLOWS: Final = {"python": "-m", "pypy": "-m", "java": "-jar", "php": "-f"}
 
 
@@ -64,6 +66,8 @@ def service_name(exe: str | None, argv: Sequence[str] | None) -> str | None:
     """Return the script's stem for interpreters, else the executable's name; None if nothing is known."""
     path = exe or (argv[0] if argv else "")
     name = path.removesuffix(" (deleted)").rstrip("/").rpartition("/")[2].lstrip("-")
+    if name in _SEVERAL and argv and argv[0].strip():
+        name = argv[0].split()[0].rpartition("/")[2].lstrip("-") or name  # some add what they do to it
     interpreter = _INTERPRETER.fullmatch(name)
     script = _script(interpreter[1], argv[1:]) if interpreter and argv else None
     return script or name or None

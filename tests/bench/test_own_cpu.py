@@ -2,7 +2,7 @@
 
 import importlib
 
-from bench.http_cpu import STAGES
+from bench.own_cpu import STAGES
 
 
 def test_every_stage_is_a_function_that_exists() -> None:
