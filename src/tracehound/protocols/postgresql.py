@@ -13,6 +13,7 @@ from tracehound.protocols._buffer import StreamBuffer
 from tracehound.protocols._postgresql_framing import begins_request, begins_response
 from tracehound.protocols._postgresql_requests import parse_request
 from tracehound.protocols._postgresql_responses import is_alone, parse_response
+from tracehound.protocols._postgresql_scrub import scrub
 from tracehound.protocols._postgresql_state import SEEK_END, STREAMING, State, reset, settle
 from tracehound.protocols._protocol import REQUEST, NotFollowed, Protocol, Request, Response
 from tracehound.tables import Column
@@ -67,4 +68,5 @@ PROTOCOL = Protocol(
         Column("rows", "int64", "rows returned or affected, as the answer says"),
         Column("copied_bytes", "int64", "postgresql: data of COPY, without framing"),
     ),
+    scrub=scrub,
 )

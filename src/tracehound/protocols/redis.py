@@ -16,6 +16,7 @@ from tracehound.protocols._protocol import REQUEST, RESPONSE, Protocol, Request,
 from tracehound.protocols._redis_commands import is_command
 from tracehound.protocols._redis_replies import bridge_reply, parse_response
 from tracehound.protocols._redis_requests import parse_request
+from tracehound.protocols._redis_scrub import scrub
 from tracehound.protocols._redis_state import State
 from tracehound.tables import Column
 
@@ -103,4 +104,5 @@ PROTOCOL = Protocol(
         Column("db_user", "string", "user of the database; redis: once an AUTH was seen"),
     ),
     secrets=(("resource", "key"), ("statement", "keys"), ("db_user", "text")),
+    scrub=scrub,
 )
