@@ -51,6 +51,11 @@ def bridge(buffer: StreamBuffer, direction: int, state: State) -> bool:
     return direction == RESPONSE and not buffer.lost and bridge_reply(buffer, state)
 
 
+def is_fresh(state: State) -> bool:
+    """Say whether nothing is under way, and nothing known that the rows to come depend on."""
+    return state.is_fresh()
+
+
 def settle(state: State) -> None:
     """Expect the answer to the last command next."""
     state.settle()
@@ -98,6 +103,7 @@ PROTOCOL = Protocol(
     resync=resync,
     bridge=bridge,
     settle=settle,
+    is_fresh=is_fresh,
     response_extras=(
         Column("rows", "int64", "rows or elements returned"),
         Column("db_namespace", "string", "database; redis: its number, once a SELECT was seen"),
