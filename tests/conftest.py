@@ -1,5 +1,5 @@
-"""What all tests share: hypothesis tries the same inputs in each run (new ones are for `make soak`), keeps no database, has
-no deadline (machines are busy), prints what to replay."""
+"""What all tests share: hypothesis tries the same inputs in each run (new ones are for `make soak`), keeps no database,
+has no deadline (machines are busy), prints what to replay."""
 
 from hypothesis import settings
 

@@ -177,7 +177,10 @@ class _Watched:
 
     def as_protocol(self) -> Protocol:
         bridge = None if self._protocol.bridge is None else self._bridge
-        return self._protocol._replace(new_state=self._new_state, parse=self._parse, reset=self._reset, bridge=bridge)
+        settle = None if self._protocol.settle is None else self._settle_parser
+        return self._protocol._replace(
+            new_state=self._new_state, parse=self._parse, reset=self._reset, bridge=bridge, settle=settle, is_fresh=None
+        )  # a state stays while idle: what it holds for the scrubbed tape is needed at the end
 
     def _new_state(self) -> _State:
         self._states.append(_State(self, self._protocol.new_state()))
@@ -220,6 +223,10 @@ class _Watched:
     def _reset(self, state: _State) -> None:
         self.settle(state)
         self._protocol.reset(state.inner)
+
+    def _settle_parser(self, state: _State) -> None:
+        assert self._protocol.settle is not None
+        self._protocol.settle(state.inner)
 
     def _bridge(self, buffer: "StreamBuffer", kind: int, state: _State) -> bool:
         self.settle(state)

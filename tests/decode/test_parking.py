@@ -1,6 +1,7 @@
 """Connections parked whenever they can be, between any two records: the same rows, losses and orders as without."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
+from importlib import import_module
 from typing import Any
 
 import pytest
@@ -9,6 +10,8 @@ from hypothesis import strategies as st
 from tests.decode.records import CLIENT, PREEXISTING, SERVER, Recorder, Socket
 from tests.decode.test_requests import HTTP1, LAYOUT, Decoded, client, decode, detect, get, head, reply
 from tests.decode.test_streams import TALKS, overlapping, recorded
+from tests.protocols.checker import Driver, Step
+from tests.protocols.test_postgresql import FLUSH, parse, query, startup
 
 from tracehound.decode import parking, requests, streams
 from tracehound.decode.exchange import Connection
@@ -59,6 +62,72 @@ def test_nothing_changes_with_losses_and_cuts(data: st.DataObject, talk: Talk, r
         recorder.lose(data.draw(st.integers(0, len(recorder.raw) - 1)))
     cuts = data.draw(st.lists(st.integers(1, len(recorder.raw)), max_size=4))
     assert decode(recorder, cuts) == plainly(recorder, cuts)
+
+
+def spoken(protocol: str, steps: Sequence[Step], role: int, joined_at: int) -> Recorder:
+    """Return the records of a connection, each step one call, seen from the step `joined_at` on."""
+    recorder = Recorder()
+    verdict = LAYOUT.enum("l7_protocol")[f"L7_{protocol.upper()}"]
+    if joined_at:
+        socket = Socket(recorder, 11, role, verdict=verdict, flags=PREEXISTING, position=[1000, 5000])
+    else:
+        socket = Socket(recorder, 11, role, verdict=verdict).open()
+    for step in steps[joined_at:]:
+        socket.move(step.direction if role == CLIENT else 1 - step.direction, step.data)
+        recorder.add("fact_tick")
+    return recorder
+
+
+@pytest.mark.parametrize("role", [CLIENT, SERVER])
+@pytest.mark.parametrize("protocol", ["redis", "postgresql"])
+def test_nothing_that_a_protocol_knows_is_lost(protocol: str, role: int, eager: list[bool]) -> None:
+    """Every conversation of its test, seen from the beginning or from any of its steps on."""
+    vectors = import_module(f"tests.protocols.test_{protocol}").VECTORS
+    for vector in vectors:
+        for joined_at in range(len(vector.steps)):
+            recorder = spoken(protocol, vector.steps, role, joined_at)
+            assert decode(recorder) == plainly(recorder, []), (vector.name, joined_at)
+    assert eager.count(True) > len(vectors)
+
+
+@pytest.mark.parametrize("name", ["redis", "postgresql"])
+def test_a_state_is_thrown_away_only_if_it_knows_nothing(name: str) -> None:
+    """After one plain exchange it is; after what is to be known later it is not."""
+    protocol = next(each for each in load_protocols() if each.name == name)
+    assert protocol.is_fresh is not None
+    fresh, kept = IDLE_TALKS[name]
+    for talk, is_fresh in [(fresh, True), *((talk, False) for talk in kept)]:
+        driver = Driver(protocol)
+        for direction, data in enumerate(talk):
+            driver.feed(direction, data)
+        assert driver.messages[0] and protocol.is_fresh(driver.state) is is_fresh, talk
+
+
+READY = b"C\0\0\0\rSELECT 1\0Z\0\0\0\x05I"
+IDLE_TALKS = {
+    "redis": (
+        (b"GET a\r\n", b"$1\r\nx\r\n"),
+        [
+            (b"GET a\r\n", b""),
+            (b"SELECT 2\r\n", b"+OK\r\n"),
+            (b"AUTH bob x\r\n", b"+OK\r\n"),
+            (b"MULTI\r\nSELECT 2\r\n", b"+OK\r\n+QUEUED\r\n"),
+            (b"SUBSCRIBE a\r\n", b"*3\r\n$9\r\nsubscribe\r\n$1\r\na\r\n:1\r\n"),
+            (b"MONITOR\r\n", b"+OK\r\n"),
+            (b"GET a\r\nCLIENT REPLY OFF\r\n", b"$-1\r\n"),
+            (b"GET a\r\nGET b\r\n", b"$-1\r\n$-1\r\n"),
+        ],
+    ),
+    "postgresql": (
+        (query(b"select 1"), READY),
+        [
+            (query(b"select 1"), b""),
+            (startup(b"user", b"bob"), b"R\0\0\0\x08\0\0\0\0Z\0\0\0\x05I"),
+            (parse(b"select 1", b"s") + FLUSH, b"1\0\0\0\x04"),
+            (query(b"select 1"), b"S\0\0\0#standard_conforming_strings\0off\0" + READY),
+        ],
+    ),
+}
 
 
 def test_joined_in_the_middle(eager: list[bool]) -> None:

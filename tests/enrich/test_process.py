@@ -54,6 +54,39 @@ def test_service_name(exe: str | None, argv: str, service: str | None) -> None:
     assert service_name(exe, argv.split()) == service
 
 
+@pytest.mark.parametrize(
+    ("exe", "argv", "comm", "service"),
+    [
+        # called by a link, which the kernel tells by comm, and the caller by the first argument
+        ("/usr/bin/redis-check-rdb", ["redis-server", "--port", "1"], "redis-server", "redis-server"),
+        ("/usr/bin/redis-check-rdb", ["/usr/bin/redis-server 127.0.0.1:6379"], "redis-server", "redis-server"),
+        ("/usr/bin/redis-check-rdb", ["/usr/bin/redis-check-aof", "x"], "redis-check-aof", "redis-check-aof"),
+        ("/bin/busybox", ["httpd", "-f"], "httpd", "httpd"),
+        ("/bin/busybox", ["/bin/sh", "/srv/run.sh"], "sh", "run"),
+        ("/bin/busybox", ["sh", "-c", "x"], "sh", "sh"),
+        ("/bin/busybox", ["busybox", "httpd"], "busybox", "busybox"),
+        ("/opt/store-2.1/store-2.1", ["/usr/local/bin/store"], "store", "store"),
+        ("/usr/bin/mawk", ["awk", "1"], "awk", "awk"),
+        ("/opt/x/a-name-that-is-long-2", ["a-name-that-is-long"], "a-name-that-is-", "a-name-that-is-long"),
+        # interpreters: the script, and their own name only if there is none
+        ("/usr/bin/python3.11", ["/srv/.venv/bin/python", "shop.py"], "python", "shop"),
+        ("/usr/bin/python3.11", ["/srv/.venv/bin/python", "-m", "shop"], "python", "shop"),
+        ("/usr/bin/python3.11", ["/srv/.venv/bin/python3", "/srv/.venv/bin/celery"], "celery", "celery"),
+        ("/usr/bin/python3.11", ["/srv/.venv/bin/python", "-c", "x"], "python", "python3.11"),
+        ("/usr/bin/dash", ["sh", "-c", "true"], "sh", "dash"),
+        # one of the two says something else: titles, names given to a thread, a first argument that is made up
+        ("/usr/sbin/nginx", ["nginx: master process /usr/sbin/nginx"], "nginx", "nginx"),
+        ("/usr/lib/postgresql/15/bin/postgres", ["postgres: checkpointer "], "postgres", "postgres"),
+        ("/usr/bin/mysqld", ["/usr/sbin/other"], "mysqld", "mysqld"),
+        ("/usr/bin/store", ["store"], "worker-1", "store"),
+        ("/memfd:store (deleted)", ["runner"], "3", "memfd:store"),
+        ("/usr/bin/store", [], "store", "store"),
+    ],
+)
+def test_service_name_of_a_file_with_several_names(exe: str, argv: list[str], comm: str, service: str) -> None:
+    assert service_name(exe, argv, comm) == service
+
+
 def start(time_ns: int, pid: int, ppid: int, comm: str = "sh") -> dict[str, Any]:
     return {
         "time_ns": time_ns,

@@ -4,7 +4,8 @@
     .venv/bin/python -m tests.golden.make_tapes --rows             the rows alone, from the tapes that are there
 
 Make the rows anew only when a column or a row was meant to change, and look at the difference; make a tape anew only
-when nothing else helps: an old tape shows that what was kept can still be read. Needs nginx, curl, nft, ip and cc.
+when nothing else helps: an old tape shows that what was kept can still be read. Needs nginx, curl, nft, ip, cc,
+redis-server and PostgreSQL.
 """
 
 import json
@@ -14,10 +15,11 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 HERE: Final = Path(__file__).parent
 TAPES: Final = HERE / "tapes"
@@ -112,13 +114,91 @@ def files(tape: Path) -> None:
     run(tape, ["/bin/sh", "-c", "cat /etc/os-release > out; cat missing; ln -s out link; cat link"], "--files")
 
 
+def redis(tape: Path) -> None:
+    run(tape, target("redis_talk", FOLDER))
+
+
+PSQL: Final = """
+create table things (id int primary key, name text);
+insert into things values (1, 'hunter2'), (2, 'other');
+select name from things where id = 1 and name <> 'x';
+select 1; select 2 \\; select 3;
+begin; update things set name = 'hunter2' where id > 0; commit;
+copy things from stdin;
+3\thunter2
+4\thunter2
+\\.
+copy (select * from things) to stdout;
+insert into things values (1, 'hunter2');
+select 'hunter2'::int;
+selec 'hunter2';
+select * from missing;
+listen news;
+notify news, 'hunter2';
+create user bob password 'hunter2';
+drop user bob;
+"""
+BENCH: Final = "\\set id random(1, 2)\nselect name from things where id = :id and name <> 'hunter2';\n"
+
+
+def postgresql(tape: Path) -> None:
+    """Speak by psql (simple queries, COPY, errors) and pgbench (extended queries)."""
+    with postgresql_server() as server:
+        tool = postgresql_tool(server)
+        (FOLDER / "talk.sql").write_text(PSQL)
+        lines = [
+            f"{tool('psql')} -XAtq -f talk.sql >/dev/null 2>&1",
+            *(f"{tool('pgbench')} -n -M {way} -t 2 -f bench.sql >/dev/null 2>&1" for way in ("extended", "prepared")),
+        ]
+        (FOLDER / "talk.sh").write_text("\n".join(lines))
+        run(tape, ["/bin/sh", "talk.sh"])
+
+
+def postgresql_attached(tape: Path) -> None:
+    """Join a client in the middle of its session: what it prepared before is not known."""
+    with postgresql_server() as server:
+        server.sql(PSQL.partition("select")[0])
+        line = postgresql_tool(server)("pgbench") + " -n -M prepared -R 20 -T 60 -f bench.sql"
+        with subprocess.Popen(
+            line.split(), cwd=FOLDER, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
+        ) as process:
+            try:
+                while sum("name <>" in text for text in server.statements()) < 5:
+                    time.sleep(0.05)
+                options = ["--no-record", "--format", "none", "--duration", "1", "--tape", str(tape)]
+                subprocess.run([*TRACEHOUND, "attach", "--pid", str(process.pid), *options], check=True)
+            finally:
+                process.terminate()
+
+
+@contextmanager
+def postgresql_server() -> Iterator[Any]:
+    from tests.live.postgresql_server import PASSWORD, running_server
+
+    os.environ["PGPASSWORD"] = PASSWORD
+    (FOLDER / "bench.sql").write_text(BENCH)
+    with running_server() as server:
+        yield server
+
+
+def postgresql_tool(server: Any) -> Callable[[str], str]:
+    """Return what makes the command line of one of PostgreSQL's tools."""
+    from tests.live.postgresql_server import FOLDER as BINARIES
+    from tests.live.postgresql_server import USER
+
+    return lambda name: f"{BINARIES}/{name} -h 127.0.0.1 -p {server.port} -U {USER} postgres"
+
+
 SCENARIOS: Final[dict[str, Callable[[Path], None]]] = {
     "attached": attached,
     "connection_ends": connection_ends,
     "files": files,
     "http_server": http_server,
     "nat": nat,
+    "postgresql": postgresql,
+    "postgresql_attached": postgresql_attached,
     "processes": processes,
+    "redis": redis,
     "servers": servers,
     "shapes": shapes,
     "unix_udp": unix_udp,

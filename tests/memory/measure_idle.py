@@ -1,4 +1,4 @@
-"""Prints how many bytes so many idle connections take, and their requests: `measure_idle.py CONNECTIONS`.
+"""Prints how many bytes so many idle connections take, and their requests: `measure_idle.py CONNECTIONS [PROTOCOL]`.
 
 Each is one end of a talk whose both ends are traced, of processes with names: it is opened, carries one request with
 its answer, and is quiet from then on. Records in; the rows go to the summary alone, as without a recording.
@@ -11,9 +11,10 @@ from collections.abc import Mapping
 from typing import Any
 
 from tests.decode.records import CLIENT, SERVER, Recorder, Socket
-from tests.decode.test_requests import HTTP1, get, reply
+from tests.decode.test_requests import get, reply
 
 from tracehound.batch import split
+from tracehound.btf import wire_layout
 from tracehound.config import Settings
 from tracehound.line import Line
 from tracehound.procfs import FactWriter, ProcessFacts
@@ -21,6 +22,20 @@ from tracehound.sinks._summary import Summary
 
 AT_ONCE = 500
 CALLER, SERVED = 100, 200  # pids
+PROTOCOL = sys.argv[2] if __name__ == "__main__" and len(sys.argv) > 2 else "http1"
+VERDICT = wire_layout().enum("l7_protocol")[f"L7_{PROTOCOL.upper()}"]
+
+
+def talk(number: int) -> tuple[bytes, bytes]:
+    """Return a request and its answer."""
+    if PROTOCOL == "redis":
+        key = b"key:%d" % number
+        return b"*2\r\n$3\r\nGET\r\n$%d\r\n%s\r\n" % (len(key), key), b"$100\r\n" + b"x" * 100 + b"\r\n"
+    if PROTOCOL == "postgresql":  # joined after its startup
+        text = b"select name from things where id = %d\0" % number
+        ready = b"C\0\0\0\rSELECT 1\0Z\0\0\0\x05I"
+        return b"Q" + (len(text) + 4).to_bytes(4, "big") + text, b"D\0\0\0\x0b\0\1\0\0\0\1x" + ready
+    return get(f"/{number}"), reply(200, b"x" * 100)
 
 
 class Nowhere:
@@ -53,9 +68,9 @@ def feed(line: Line, recorder: Recorder, first: int, count: int) -> None:
     for number in range(first, first + count, 2):
         near, far = (bytes((10, 0, number >> 16, 1)), 1 + number % 65535), (bytes((10, 1, 0, 1)), 80)
         bases = (1000 + number, 5000 + number)
-        client = Socket(recorder, 100 + number, CLIENT, near, far, bases, CALLER, CALLER, verdict=HTTP1)
-        server = Socket(recorder, 101 + number, SERVER, far, near, bases[::-1], SERVED, SERVED, verdict=HTTP1)
-        request, response = get(f"/{number}"), reply(200, b"x" * 100)
+        client = Socket(recorder, 100 + number, CLIENT, near, far, bases, CALLER, CALLER, verdict=VERDICT)
+        server = Socket(recorder, 101 + number, SERVER, far, near, bases[::-1], SERVED, SERVED, verdict=VERDICT)
+        request, response = talk(number)
         client.open().send(request)
         server.open().receive(request)
         server.send(response)

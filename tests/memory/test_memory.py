@@ -18,13 +18,14 @@ IDLE_MIB = 64  # the budget is 96, on a live system, where a burst leaves some h
 COPIES = 3  # of a record while decode catches up
 
 
-def test_idle_connections_take_little(capsys: pytest.CaptureFixture[str]) -> None:
-    command = [sys.executable, "-m", "tests.memory.measure_idle", str(CONNECTIONS)]
+@pytest.mark.parametrize("protocol", ["http1", "redis", "postgresql"])
+def test_idle_connections_take_little(protocol: str, capsys: pytest.CaptureFixture[str]) -> None:
+    command = [sys.executable, "-m", "tests.memory.measure_idle", str(CONNECTIONS), protocol]
     told = subprocess.run(command, check=True, capture_output=True, text=True, cwd=ROOT, timeout=300).stdout.split()
     added, requests = int(told[0]), int(told[1])
     with capsys.disabled():
         each = added / CONNECTIONS / 1024
-        print(f"\n{CONNECTIONS:,} idle connections add {added / MIB:.1f} MiB, {each:.1f} KiB each")
+        print(f"\n{CONNECTIONS:,} idle connections of {protocol} add {added / MIB:.1f} MiB, {each:.1f} KiB each")
     assert requests >= CONNECTIONS, "they were not decoded"
     assert added <= IDLE_MIB * MIB
 

@@ -1,9 +1,9 @@
 """Fills what a row knows of its process by (pid, time): `ns_pid`, `process_start_ns`, `comm`, `service`.
 
 The service is OTEL_SERVICE_NAME where a `fact_process` tells it, else the script's stem for interpreters, else the
-name of the executable; a process that has not called exec yet has its parent's. Every exec begins a new name, so a
-row before it keeps the older one. An `accept` row may be older than the process that serves it: it takes that
-process's first name. Leaves out names that a program gives itself later (prctl).
+name of the program, as it was called where its file has several names; a process that has not called exec yet has its
+parent's. Every exec begins a new name, so a row before it keeps the older one. An `accept` row may be older than the
+process that serves it: it takes that process's first name. Leaves out names that a program gives itself later (prctl).
 """
 
 import re
@@ -22,6 +22,7 @@ from tracehound.enrich.columns import Int64s, Tables, fill_columns, int_column
 FILLED: Final = ("ns_pid", "process_start_ns", "comm", "service")
 NAMES_OF_ONE_PID: Final = 64
 ENDED_KEPT: Final = 16_384  # processes that ended: rows about them may still come
+COMM_BYTES: Final = 15
 SAME_START_NS: Final = 20_000_000  # /proc tells starts to 10 ms
 
 _INTERPRETER: Final = re.compile(r"(python|pypy|nodejs|node|deno|bun|ruby|perl|php|bash|dash|zsh|ksh|sh|java)[\d.-]*")
@@ -57,20 +58,29 @@ _SHELLS: Final = ("bash", "dash", "zsh", "ksh", "sh")
 _CODE_BUNDLES: Final = dict.fromkeys(("python", "pypy", *_SHELLS), re.compile("-[a-zA-Z]*c"))
 _CODE_BUNDLES.update(dict.fromkeys(("perl", "ruby"), re.compile("-[a-zA-Z]*[eE]")))
 _OPTION_BUNDLE: Final = re.compile("-[a-zA-Z]*[oO]")  # of a shell; what follows is its value: -euo pipefail
-# executables that are several programs, told apart by the name that they are called by; Debian's redis-server is a link
-_SEVERAL: Final = ("redis-check-rdb", "redis-check-aof", "valkey-check-rdb", "valkey-check-aof", "busybox", "toybox")
 _NAME_FOLLOWS: Final = {"python": "-m", "pypy": "-m", "java": "-jar", "php": "-f"}
 
 
-def service_name(exe: str | None, argv: Sequence[str] | None) -> str | None:
-    """Return the script's stem for interpreters, else the executable's name; None if nothing is known."""
+def service_name(exe: str | None, argv: Sequence[str] | None, comm: str | None = None) -> str | None:
+    """Return the script's stem for interpreters, else the program's name; None if nothing is known.
+
+    That is the executable's, but for one that was called by another name of it, a link (redis-server, busybox's httpd):
+    the first argument and `comm`, which the kernel takes from the path that was executed, then both say that name.
+    """
     path = exe or (argv[0] if argv else "")
-    name = path.removesuffix(" (deleted)").rstrip("/").rpartition("/")[2].lstrip("-")
-    if name in _SEVERAL and argv and argv[0].strip():
-        name = argv[0].split()[0].rpartition("/")[2].lstrip("-") or name  # some add what they do to it
+    name = _base(path.removesuffix(" (deleted)"))
     interpreter = _INTERPRETER.fullmatch(name)
+    if interpreter is None and argv and comm:
+        title = argv[0].partition(" ")[0].rstrip(":")  # of a program that writes a title there only the first word
+        called = next((each for each in map(_base, (argv[0], title)) if each[:COMM_BYTES] == comm), name)
+        if called != name:
+            name, interpreter = called, _INTERPRETER.fullmatch(called)
     script = _script(interpreter[1], argv[1:]) if interpreter and argv else None
     return script or name or None
+
+
+def _base(path: str) -> str:
+    return path.rstrip("/").rpartition("/")[2].lstrip("-")
 
 
 def _script(interpreter: str, arguments: Sequence[str]) -> str | None:
@@ -164,7 +174,13 @@ class ProcessNames:
         if known is not None and abs(known.process_start_ns - start_ns) > SAME_START_NS:
             known = None
         if event == "start" and row["preexisting"]:  # its name holds since it began
-            name = _Name(start_ns, row["ns_pid"], row["comm"], service_name(row["exe"], row["argv"]), bool(row["exe"]))
+            name = _Name(
+                start_ns,
+                row["ns_pid"],
+                row["comm"],
+                service_name(row["exe"], row["argv"], row["comm"]),
+                bool(row["exe"]),
+            )
             history.set(min(start_ns, time_ns), name)
         elif event == "start":
             parent = self._histories.get(row["ppid"])
@@ -172,7 +188,9 @@ class ProcessNames:
             history.set(time_ns, _Name(start_ns, row["ns_pid"], row["comm"], inherited.service if inherited else None))
         elif event == "exec":
             ns_pid = row["ns_pid"] or (known.ns_pid if known else None)
-            history.set(time_ns, _Name(start_ns, ns_pid, row["comm"], service_name(row["exe"], row["argv"]), True))
+            history.set(
+                time_ns, _Name(start_ns, ns_pid, row["comm"], service_name(row["exe"], row["argv"], row["comm"]), True)
+            )
         elif event == "exit":
             if known is None:
                 history.set(time_ns, _Name(start_ns, None, row["comm"]))
@@ -214,7 +232,9 @@ def _with_fact(known: _Name | None, fact: dict[str, Any]) -> _Name:
     """Return a name with what /proc told: OTEL_SERVICE_NAME always, else a service only where no exec told one."""
     if known is None:
         known = _Name(fact["process_start_ns"])
-    service = known.service if known.has_exec else service_name(fact["exe"], fact["argv"]) or known.service
+    service = (
+        known.service if known.has_exec else service_name(fact["exe"], fact["argv"], fact["comm"]) or known.service
+    )
     return replace(
         known,
         ns_pid=known.ns_pid or fact["ns_pid"] or None,

@@ -91,6 +91,17 @@ def reset(state: State) -> None:
     state.failure = None
 
 
+def is_fresh(state: State) -> bool:
+    """Say whether a new state would do as well: nothing is known of the connection or prepared on it, nothing waits."""
+    if state.extras != NO_EXTRAS or state.statements or state.portals or state.sql is not STANDARD_SQL:
+        return False
+    if state.phase != TALK or state.startup is not None or state.queue or state.texts or not state.is_sure:
+        return False
+    if state.row_start >= 0 or state.request_mode != SEEN or state.response_mode != SEEN or state.answer_start >= 0:
+        return False
+    return not (state.copied_in or state.is_greeting or state.failed or state.failure is not None)
+
+
 def settle(state: State) -> None:
     """Forget what was sent before the request that was returned last."""
     del state.queue[:-1]

@@ -20,7 +20,7 @@ SERVER_CODES: Final = frozenset((
 ))  # fmt: skip
 _SERVER_TEXTS: Final = ("max number of clients", "max number of clients + cluster")
 _CODE: Final = re.compile(r"[A-Z]{2,24}")
-_REDIRECT: Final = re.compile(r"(\d{1,5}) ([A-Za-z0-9.:\[\]-]{0,253}:\d{1,5})")
+REDIRECT: Final = re.compile(r"(\d{1,5}) ([A-Za-z0-9.:\[\]-]{0,253}:\d{1,5})")
 _EDGES: Final = ".,:;!()'\"`"
 _VOCABULARY: Final = """
     a aborted aborting aborts about accepted accepts access accumulated acl acls active actual add after again
@@ -82,7 +82,7 @@ def read_error(line: bytes) -> tuple[str, str | None, str]:
     if not _CODE.fullmatch(code):
         code, rest = "ERR", text
     outcome = SERVER_ERROR if code in SERVER_CODES or rest.startswith(_SERVER_TEXTS) else CLIENT_ERROR
-    redirect = _REDIRECT.fullmatch(rest) if code in ("MOVED", "ASK") else None
+    redirect = REDIRECT.fullmatch(rest) if code in ("MOVED", "ASK") else None
     return code, (redirect[0] if redirect else clean_message(rest)) or None, outcome
 
 
@@ -91,10 +91,15 @@ def clean_message(text: str) -> str:
     text = text.partition(", with args")[0]  # the arguments of a command that was not known
     kept: list[str] = []
     for word in text.split():
-        bare = word.strip(_EDGES)
-        is_sign = len(word) == 1 and not word.isalnum()
-        if is_sign or bare.lower() in _WORDS or bare.upper().encode("utf-8") in COMMANDS:
+        if is_own_word(word):
             kept.append(word)
         elif not kept or kept[-1] != BLANK:
             kept.append(BLANK)
     return " ".join(kept)
+
+
+def is_own_word(word: str) -> bool:
+    """Say whether a word of an error is one of Redis's own, which may be shown."""
+    bare = word.strip(_EDGES)
+    is_sign = len(word) == 1 and not word.isalnum()
+    return is_sign or bare.lower() in _WORDS or bare.upper().encode("utf-8") in COMMANDS

@@ -23,13 +23,13 @@ from tracehound.protocols._redis_requests import KEY_BYTES, key_text, quote
 from tracehound.protocols._redis_state import UNKNOWN_COUNT, Special, State
 from tracehound.protocols._redis_types import ARRAY, BULK_ERROR, ERROR, MAP, PUSHED, STATUS
 
-_MONITORED: Final = re.compile(rb"\d{1,12}\.\d{1,9} \[")
-_REPLICATION: Final = re.compile(rb"FULLRESYNC [0-9a-f]{40} \d{1,20}|CONTINUE [0-9a-f]{40}")
-_CONFIRMATIONS: Final = frozenset(
+MONITORED: Final = re.compile(rb"\d{1,12}\.\d{1,9} \[")
+REPLICATION: Final = re.compile(rb"FULLRESYNC [0-9a-f]{40} \d{1,20}|CONTINUE [0-9a-f]{40}")
+CONFIRMATIONS: Final = frozenset(
     (b"subscribe", b"psubscribe", b"ssubscribe", b"unsubscribe", b"punsubscribe", b"sunsubscribe")
 )
 _MESSAGES: Final = frozenset((b"message", b"pmessage", b"smessage"))
-_PUSHES: Final = _MESSAGES | {b"invalidate"}
+PUSHES: Final = _MESSAGES | {b"invalidate"}
 
 
 def finish(state: State, position: int, end: int) -> Response | Request | None:
@@ -41,16 +41,16 @@ def finish(state: State, position: int, end: int) -> Response | Request | None:
     special = state.expected()
     if state.words is not None:
         words = [*state.words, b"", b"", b""]
-        if words[0] in _CONFIRMATIONS:
+        if words[0] in CONFIRMATIONS:
             return confirm(state, special, words, position, end)
         is_message = words[0] in _MESSAGES and state.rows == 3 + (words[0] == b"pmessage")
         if state.kind == PUSHED or (is_message and (state.channels or state.patterns or state.shards)):
             return push(words, position, end)
     is_asked = state.answered < state.asked
     if state.kind == STATUS and (state.monitoring or not is_asked):
-        if _MONITORED.match(state.text):
+        if MONITORED.match(state.text):
             return Request(position, end, "message", None, flags=PUSH)
-        if _REPLICATION.fullmatch(state.text):
+        if REPLICATION.fullmatch(state.text):
             state.replicates = True
     if not state.asked:
         return None
@@ -74,7 +74,7 @@ def finish(state: State, position: int, end: int) -> Response | Request | None:
 def push(words: list[bytes], position: int, end: int) -> Request:
     """Return the row of a message that answers nothing: its channel or first key, never its text."""
     kind, name = words[0], words[1]
-    if kind not in _PUSHES:
+    if kind not in PUSHES:
         return Request(position, end, "message", None, flags=PUSH)
     channel = key_text(name[:KEY_BYTES], len(name))
     statement = f"{kind.decode()} {quote(channel)}"

@@ -45,13 +45,13 @@ NAME_BYTES: Final = 32  # longer ones are no commands
 
 SPECIALS_KEPT: Final = 4096
 _BLANKS: Final = b"\r\n"
-_EMPTY_ARRAYS: Final = (b"*0\r\n", b"*-1\r\n")
+EMPTY_ARRAYS: Final = (b"*0\r\n", b"*-1\r\n")
 _LENGTH_START: Final = re.compile(rb"[*$](?:\d{0,10}|-1?)\r?")
-_NAME: Final = re.compile(rb"[A-Za-z][A-Za-z0-9._-]{0,31}")
-_TOKENS: Final = re.compile(rb"\"(?:\\.|[^\"\\])*\"|'(?:\\'|[^'])*'|[^\s]+")
+NAME: Final = re.compile(rb"[A-Za-z][A-Za-z0-9._-]{0,31}")
+TOKENS: Final = re.compile(rb"\"(?:\\.|[^\"\\])*\"|'(?:\\'|[^'])*'|[^\s]+")
 _SEPARATORS: Final = re.compile(r"[^\w]")
-_SHA: Final = re.compile(r"[0-9a-fA-F]{40}")
-_FUNCTION: Final = re.compile(r"[A-Za-z_]\w{0,63}")
+SHA: Final = re.compile(r"[0-9a-fA-F]{40}")
+FUNCTION: Final = re.compile(r"[A-Za-z_]\w{0,63}")
 _TAILS: Final = ("", " ?", " ? ?", " ? ? ?", " ? ? ? ?", " ? ? ? ? ...")
 _heads: dict[bytes, tuple[int, Command]] = {}
 
@@ -106,7 +106,7 @@ def parse_request(buffer: StreamBuffer, state: State) -> Request | None:
 def parse_unknown(buffer: StreamBuffer, state: State) -> Request | None:
     """Read a command whose head is not remembered, behind what the server passes over: blank lines, empty arrays."""
     data, cursor = buffer.data, buffer.cursor
-    while cursor < len(data) and (data[cursor] in _BLANKS or data.startswith(_EMPTY_ARRAYS, cursor)):
+    while cursor < len(data) and (data[cursor] in _BLANKS or data.startswith(EMPTY_ARRAYS, cursor)):
         cursor = cursor + 1 if data[cursor] != ARRAY else data.index(NEWLINE, cursor) + 1
     buffer.cursor = cursor
     if cursor == len(data):
@@ -166,12 +166,12 @@ def parse_inline(buffer: StreamBuffer, state: State) -> Request | None:
     """Return the command of a line of words."""
     data, cursor = buffer.data, buffer.cursor
     stop = data.find(b"\n", cursor, cursor + INLINE_LIMIT)
-    name = _NAME.match(data, cursor)
+    name = NAME.match(data, cursor)
     if stop < 0:
         if len(data) - cursor >= INLINE_LIMIT or name is None or (name.end() < len(data) and not is_command(name[0])):
             raise ProtocolError("not a Redis command")
         return None
-    words = _TOKENS.findall(data, cursor, stop)
+    words = TOKENS.findall(data, cursor, stop)
     command = find_command(words[0]) if name is not None and name[0] == words[0] else UNKNOWN
     if command is UNKNOWN:
         raise ProtocolError("not a Redis command")
@@ -235,7 +235,7 @@ def make_request(
     elif command.is_named and taken and taken[0][0] == 1:
         name = taken[0][1]
         taken = taken[1:]
-        if (_SHA if operation.startswith("EVALSHA") else _FUNCTION).fullmatch(name):
+        if (SHA if operation.startswith("EVALSHA") else FUNCTION).fullmatch(name):
             statement_id = name
     resource = taken[0][1] if taken else None
     statement = make_statement(command, count, taken)

@@ -91,6 +91,18 @@ class State:
         self.answered = self.asked - 1
         self.specials = [special for special in self.specials if special.number == self.asked]
 
+    def is_fresh(self) -> bool:
+        """Say whether a new state would do as well: no database, user, mode or channel is known, and nothing waits."""
+        if self.database is not None or self.user is not None or self.queued_database is not None:
+            return False
+        if self.channels or self.patterns or self.shards or self.monitoring or self.replicates:
+            return False
+        if self.silent or self.skipping or self.pipelined or self.asked != self.answered or self.specials:
+            return False
+        if self.partial is not None or self.adrift is not None:
+            return False
+        return not (self.left or self.levels or self.chunked or self.in_line)
+
     def unsubscribe(self) -> None:
         """Know that no channel is subscribed to, as at the beginning."""
         self.channels = self.patterns = self.shards = 0

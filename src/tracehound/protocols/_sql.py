@@ -145,6 +145,14 @@ class Sql:
         self._known_bytes += len(key) + ENTRY_BYTES * len(found)
         return found
 
+    def find_token(self, text: bytes, at: int) -> re.Match[bytes] | None:
+        """Return the next literal, comment, quoted name, white space or semicolon."""
+        return self._token.search(text, at)
+
+    def goes_on(self, text: bytes, at: int) -> bool:
+        """Say whether quotes do not fit: behind a string a word begins at once."""
+        return at < len(text) and text[at] in _WORD_BYTES
+
     def _clean(self, text: bytes) -> tuple[bytes, list[tuple[int, int]], bool]:
         """Return a text without literals and comments, where statements end (in it, in `text`), if it had neither."""
         parts: list[bytes] = []
@@ -202,6 +210,11 @@ def cut_trace(text: bytes) -> tuple[bytes, bytes | None]:
     if found is None or (at and text[found.end() :].strip(b"; \t\r\n")):
         return text, None
     return text[:at] + (b" " * (found.end() - at) + text[found.end() :] if not at else b""), found[1]
+
+
+def match_trace(text: bytes, at: int) -> re.Match[bytes] | None:
+    """Return the comment at `at` if it has a traceparent, its value being the first group."""
+    return _TRACE.match(text, at)
 
 
 def find_comment_end(text: bytes, at: int) -> int:

@@ -13,7 +13,8 @@ from tracehound.protocols._buffer import StreamBuffer
 from tracehound.protocols._postgresql_framing import begins_request, begins_response
 from tracehound.protocols._postgresql_requests import parse_request
 from tracehound.protocols._postgresql_responses import is_alone, parse_response
-from tracehound.protocols._postgresql_state import SEEK_END, STREAMING, State, reset, settle
+from tracehound.protocols._postgresql_scrub import scrub
+from tracehound.protocols._postgresql_state import SEEK_END, STREAMING, State, is_fresh, reset, settle
 from tracehound.protocols._protocol import REQUEST, NotFollowed, Protocol, Request, Response
 from tracehound.tables import Column
 
@@ -58,6 +59,7 @@ PROTOCOL = Protocol(
     resync=resync,
     bridge=bridge,
     settle=settle,
+    is_fresh=is_fresh,
     request_extras=(
         Column("db_user", "string", "the user that the connection was opened for; null if joined in mid-stream"),
         Column("db_namespace", "string", "the database of the connection; null if joined in mid-stream"),
@@ -67,4 +69,5 @@ PROTOCOL = Protocol(
         Column("rows", "int64", "rows returned or affected, as the answer says"),
         Column("copied_bytes", "int64", "postgresql: data of COPY, without framing"),
     ),
+    scrub=scrub,
 )

@@ -16,6 +16,7 @@ from tracehound.protocols._protocol import REQUEST, RESPONSE, Protocol, Request,
 from tracehound.protocols._redis_commands import is_command
 from tracehound.protocols._redis_replies import bridge_reply, parse_response
 from tracehound.protocols._redis_requests import parse_request
+from tracehound.protocols._redis_scrub import scrub
 from tracehound.protocols._redis_state import State
 from tracehound.tables import Column
 
@@ -48,6 +49,11 @@ def reset(state: State) -> None:
 def bridge(buffer: StreamBuffer, direction: int, state: State) -> bool:
     """Go on behind a hole in a reply of which not all was captured."""
     return direction == RESPONSE and not buffer.lost and bridge_reply(buffer, state)
+
+
+def is_fresh(state: State) -> bool:
+    """Say whether nothing is under way, and nothing known that the rows to come depend on."""
+    return state.is_fresh()
 
 
 def settle(state: State) -> None:
@@ -97,10 +103,12 @@ PROTOCOL = Protocol(
     resync=resync,
     bridge=bridge,
     settle=settle,
+    is_fresh=is_fresh,
     response_extras=(
         Column("rows", "int64", "rows or elements returned"),
         Column("db_namespace", "string", "database; redis: its number, once a SELECT was seen"),
         Column("db_user", "string", "user of the database; redis: once an AUTH was seen"),
     ),
     secrets=(("resource", "key"), ("statement", "keys"), ("db_user", "text")),
+    scrub=scrub,
 )
