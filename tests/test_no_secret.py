@@ -19,10 +19,11 @@ from tests.protocols.secret_cases import CASES, Talk, move_all
 from tests.protocols.test_postgresql import plant as plant_in_postgresql
 
 import tracehound
+from tracehound.account import recording_source
 from tracehound.btf import wire_layout
 from tracehound.cli import main
 from tracehound.config import Settings
-from tracehound.line import Line, recording_source
+from tracehound.line import Line
 from tracehound.live import TableView
 from tracehound.protocols._protocol import REQUEST, RESPONSE
 from tracehound.recording import Recording
