@@ -68,7 +68,7 @@ demo: build
 	@$(BIN)/tracehound query last "$(DEMO_QUERY)"
 
 # Without root, tests/live is run a second time through sudo: as the user it skips, with the reason.
-test: build test-packages
+test: build compiled test-packages
 	$(BIN)/python -m pytest $(TESTS)
 ifeq ($(TESTS),tests)
 	@$(MAKE) --no-print-directory test-compiled
