@@ -43,13 +43,13 @@ ONE_RUN: Final = "one-run"
 # module, class or "", function, the stage that its time is
 STAGES: Final = (
     ("tracehound.kernel.ring", "Drain", "take", "take"),
-    ("tracehound.agent", "", "split", "split"),
+    ("tracehound.line", "", "split", "split"),
     ("tracehound.batch", "Merge", "push", "merge"),
     ("tracehound.batch", "Merge", "take", "merge"),
     ("tracehound.decode.requests", "Requests", "decode", "parse and pair"),
     ("tracehound.decode.request_rows", "RequestRows", "build", "request table"),
     ("tracehound.decode", "Decoder", "decode", "other tables"),
-    ("tracehound.agent", "Line", "write", "enrich and redact"),
+    ("tracehound.line", "Line", "write", "enrich and redact"),
     ("tracehound.sinks.parquet", "ParquetSink", "write", "recording"),
     ("tracehound.sinks.parquet", "ParquetSink", "flush", "recording"),
 )
