@@ -23,6 +23,7 @@ from tests.live.test_attach_cgroup import CONNECT
 import tracehound
 
 OWN = ("proc", "dev", "tmp", "sys", "run")  # top folders that a container has of its own
+CHECKOUT = Path(__file__).parents[2]
 PARENT = "tracehound-test"
 
 
@@ -38,13 +39,13 @@ def write_bundle(bundle: Path, name: str, arguments: list[str]) -> None:
     """Write a bundle of the OCI runtime specification whose files are this machine's, read-only."""
     root = bundle / "rootfs"
     mounts: list[dict[str, Any]] = [{"destination": "/proc", "type": "proc", "source": "proc"}]
-    for place in Path("/").iterdir():
-        target = root / place.name
+    for place in (*Path("/").iterdir(), *([CHECKOUT] if CHECKOUT.parts[1] in OWN else [])):
+        target = root / place.relative_to("/")
         if place.is_symlink():
             root.mkdir(exist_ok=True)
             target.symlink_to(place.readlink())
         elif place.is_dir():
-            target.mkdir(parents=True)
+            target.mkdir(parents=True, exist_ok=True)
             if place.name not in OWN:
                 bind = {"destination": str(place), "type": "bind", "source": str(place), "options": ["rbind", "ro"]}
                 mounts.append(bind)
