@@ -17,6 +17,7 @@ from tests.live.conftest import Row, Traced, rows, wait_for
 
 MIB = 1 << 20
 STALL_US = 500_000
+STALLS = round(float(os.environ.get("TRACEHOUND_OVERLOAD_SECONDS", "1.5")) * 1e6 / STALL_US)  # or 60
 RECOVERY_S = 5.0  # the steps of the capture limit go back one at a time, each after a second of calm
 HEAD_BYTES = len("HTTP/1.1 400 Text\r\nContent-Length: 08000\r\nX-Number: 0000000\r\n\r\n")
 
@@ -70,7 +71,7 @@ def run(traced: Traced, python_target: Callable[..., list[str]], tmp_path_factor
         time.sleep(0.5)
         stalled.append(time.monotonic_ns())
         (folder / "b-go").touch()
-        for _ in range(3):
+        for _ in range(STALLS):
             usleep(STALL_US)
             time.sleep(0.02)
         (folder / "b-stop").touch()
@@ -101,7 +102,7 @@ def test_memory_is_flat(run: Run) -> None:
     assert len(while_stalled) > 20
     flooded = sum(1 for sent in run.sent if sent.phase == "b") * 2 * 8000
     assert flooded > 100 * MIB, "the flood was too small to tell"
-    assert max(while_stalled) - before < 16 * MIB
+    assert max(while_stalled) - before < 32 * MIB
     assert max(size for _, size in run.memory) - before < 96 * MIB
 
 

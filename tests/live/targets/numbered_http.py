@@ -82,12 +82,12 @@ def wait_for(name: str) -> None:
 
 
 def main() -> None:
-    signal.alarm(60)
+    signal.alarm(180)
     listener = socket.create_server(("127.0.0.1", 0))
     port = listener.getsockname()[1]
     server = os.fork()
     if server == 0:
-        signal.alarm(60)
+        signal.alarm(180)
         with ThreadPoolExecutor(2 * CONNECTIONS) as threads:
             list(threads.map(serve, (listener.accept()[0] for _ in range(2 * CONNECTIONS))))
         os._exit(0)

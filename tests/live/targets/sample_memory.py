@@ -7,7 +7,7 @@ import time
 
 PAGE = os.sysconf("SC_PAGE_SIZE")
 
-signal.alarm(40)
+signal.alarm(180)
 with open(sys.argv[2], "w", buffering=1) as out:
     while True:
         try:
