@@ -2,11 +2,15 @@
  * One connection whose ends are used by several threads without a lock: `shared_socket THREADS REQUESTS`.
  *
  * Each of the client's threads sends its requests with one write each; as many server threads read what comes, in any
- * cut, and answer what is complete. Requests have 512 bytes, responses 64.
+ * cut, and answer what is complete. Requests have 512 bytes, responses 64. A server answers only what its threads were
+ * handed: a thread that is preempted in its read holds bytes that none of them has, so the count of bytes received is
+ * good for answers only when no thread is in a read.
  */
 #define _GNU_SOURCE
 #include <arpa/inet.h>
+#include <errno.h>
 #include <netinet/tcp.h>
+#include <poll.h>
 #include <pthread.h>
 #include <semaphore.h>
 #include <stdio.h>
@@ -19,7 +23,8 @@
 enum { REQUEST_SIZE = 512, RESPONSE_SIZE = 64, UNANSWERED_MAX = 100 };
 
 static int fd, threads, requests;
-static long received, answered;
+static long received, whole_requests, answered;
+static int in_read;
 static sem_t room;
 
 static void check(int good, const char *what)
@@ -61,25 +66,43 @@ static void *receive_responses(void *unused)
 	return unused;
 }
 
+/* Read what is there; the last thread out of its read tells how many requests have come whole. */
+static long receive(char *buffer, size_t capacity)
+{
+	long size, total, before;
+
+	__atomic_add_fetch(&in_read, 1, __ATOMIC_SEQ_CST);
+	size = recv(fd, buffer, capacity, MSG_DONTWAIT);
+	total = __atomic_add_fetch(&received, size > 0 ? size : 0, __ATOMIC_SEQ_CST) / REQUEST_SIZE;
+	if (__atomic_sub_fetch(&in_read, 1, __ATOMIC_SEQ_CST) != 0)
+		return size;
+	before = __atomic_load_n(&whole_requests, __ATOMIC_SEQ_CST);
+	while (before < total && !__atomic_compare_exchange_n(&whole_requests, &before, total, 0, __ATOMIC_SEQ_CST,
+							      __ATOMIC_SEQ_CST))
+		;
+	return size;
+}
+
 static void *serve(void *unused)
 {
 	char buffer[700], text[RESPONSE_SIZE + 1];
 	int head = sprintf(text, "HTTP/1.1 200 OK\r\nContent-Length: 0\r\nX-Fill: ");
-	long size;
+	struct pollfd readable = {.fd = fd, .events = POLLIN};
+	long size, answer;
 
 	memset(text + head, 'f', RESPONSE_SIZE - head - 4);
 	memcpy(text + RESPONSE_SIZE - 4, "\r\n\r\n", 4);
-	while ((size = read(fd, buffer, sizeof(buffer))) > 0) {
-		long whole = __atomic_add_fetch(&received, size, __ATOMIC_SEQ_CST) / REQUEST_SIZE;
-
-		for (long before = __atomic_load_n(&answered, __ATOMIC_SEQ_CST); before < whole;) {
-			if (!__atomic_compare_exchange_n(&answered, &before, before + 1, 0, __ATOMIC_SEQ_CST, __ATOMIC_SEQ_CST))
-				continue;
-			check(write(fd, text, RESPONSE_SIZE) == RESPONSE_SIZE, "write");
-			before++;
-		}
-	}
-	check(size == 0, "read");
+	do {
+		size = receive(buffer, sizeof(buffer));
+		check(size >= 0 || errno == EAGAIN, "recv");
+		answer = __atomic_load_n(&answered, __ATOMIC_SEQ_CST);
+		while (answer < __atomic_load_n(&whole_requests, __ATOMIC_SEQ_CST))
+			if (__atomic_compare_exchange_n(&answered, &answer, answer + 1, 0, __ATOMIC_SEQ_CST,
+							__ATOMIC_SEQ_CST))
+				check(write(fd, text, RESPONSE_SIZE) == RESPONSE_SIZE, "write");
+		if (size < 0)
+			poll(&readable, 1, -1);
+	} while (size != 0);
 	return unused;
 }
 
