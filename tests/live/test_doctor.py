@@ -102,10 +102,11 @@ def test_a_process_is_watched_for_a_moment(run_cli: RunCli) -> None:
     assert report["runtime"] == "cpython"
     watched = report["watched"]
     assert watched["failure"] is None and watched["requests"] > 2
-    assert watched["losses"].keys() <= {"unmatched_response"}  # of an exchange that was under way
+    losses = watched["losses"]
+    assert losses.keys() <= {"unmatched_response"} and sum(losses.values()) <= 2  # the exchange under way, at its ends
     carried = {int(fd): each for fd, each in watched["connections"].items()}
     assert carried[spoken]["protocol"] == "http1" and carried[spoken]["joined_midstream"] >= 1
-    assert carried[spoken]["bytes_sent"] > 30 and carried[spoken]["lost"] == 0
+    assert carried[spoken]["bytes_sent"] > 30 and carried[spoken]["lost"] <= min(sum(losses.values()), 1)
     assert (carried[noise]["protocol"], carried[noise]["why"]) == (None, "no known protocol in its bytes")
     assert (carried[quiet]["protocol"], carried[quiet]["bytes_sent"]) == (None, 0)
     (line,) = [line for line in text if f" fd {spoken} " in line]
