@@ -107,19 +107,18 @@ def missing_ranges(found: list[Row], total: int) -> list[tuple[int, int, int, in
 
 @pytest.mark.parametrize("name", sorted(PIPELINED))
 def test_rows_are_the_servers_count(name: str, traced: Traced, python_target: PythonTarget, tmp_path: Path) -> None:
-    """As fast as it goes: what a busy machine loses is told, to the byte."""
+    """As fast as it goes: what a busy machine loses is told, to the byte; nothing is lost in the best of three."""
     commands = {one.upper(): REQUESTS[name] for one in PIPELINED[name].split(",")}
-    run_load(traced, python_target, tmp_path, ("benchmark", PIPELINED[name], REQUESTS[name]), commands)
-
-
-def test_nothing_is_lost_at_20_000_a_second(traced: Traced, python_target: PythonTarget, tmp_path: Path) -> None:
-    """In the best of three: others may need the machine meanwhile."""
     for attempt in range(3):
         folder = tmp_path / str(attempt)
         folder.mkdir()
-        if run_load(traced, python_target, folder, ("paced", RATE, 3), {"GET": 3 * RATE}):
+        if run_load(traced, python_target, folder, ("benchmark", PIPELINED[name], REQUESTS[name]), commands):
             return
     pytest.fail("three times something was lost")
+
+
+def test_nothing_is_lost_at_20_000_a_second(traced: Traced, python_target: PythonTarget, tmp_path: Path) -> None:
+    assert run_load(traced, python_target, tmp_path, ("paced", RATE, 3), {"GET": 3 * RATE})
 
 
 def run_load(
