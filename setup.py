@@ -25,6 +25,7 @@ COMPILED = (
     "src/tracehound/decode/exchange.py",
     "src/tracehound/decode/pairing.py",
     "src/tracehound/decode/parsing.py",
+    "src/tracehound/decode/trials.py",
 )
 
 

@@ -9,6 +9,7 @@
 #include "capture.h"
 #include "connection.h"
 #include "filter.h"
+#include "names.h"
 #include "payload.h"
 #include "l7.h"
 
@@ -217,7 +218,7 @@ static __always_inline void capture_tcp(struct scratch *scratch, struct socket_s
 	if (!state || !is_port_wanted(state->local_port, state->remote_port))
 		return;
 	fill_call(call, sk, state, tcp, flags, direction);
-	if (!choose_class(call, state, direction))
+	if (!choose_class(call, state, direction) && !choose_names(call, state, direction))
 		return;
 	if (tcp->inet_conn.icsk_ulp_ops) /* kernel TLS: positions are the ciphertext's */
 		call->flags |= DATA_OPAQUE;
@@ -233,7 +234,8 @@ static __noinline int capture_counted(struct scratch *scratch, struct sock *sk,
 	if (!state)
 		return 0;
 	fill_counted(call, state, flags, direction);
-	if (choose_class(call, state, direction))
+	note_names(call, state, regs, direction);
+	if (choose_class(call, state, direction) || choose_names(call, state, direction))
 		emit_call(scratch, state, regs, direction);
 	return 0;
 }

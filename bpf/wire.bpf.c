@@ -4,6 +4,7 @@
  * tapes read. A type that only code mentions is not in BTF, hence the pointers.
  */
 #include "wire.h"
+#include "call_point.h"
 #include "l7.h"
 
 #define WIRE_TYPE(type)                                                                            \
@@ -22,6 +23,16 @@ WIRE_TYPE(nat_record);
 WIRE_TYPE(data_record);
 WIRE_TYPE(open_record);
 WIRE_TYPE(release_record);
+WIRE_TYPE(call_entry_record);
+WIRE_TYPE(call_return_record);
+WIRE_TYPE(call_watch_record);
+WIRE_TYPE(call_stack_record);
+WIRE_TYPE(call_operation);
+WIRE_TYPE(call_point);
+WIRE_TYPE(call_text);
+WIRE_TYPE(call_count);
+WIRE_TYPE(call_group);
+WIRE_TYPE(call_sum);
 WIRE_TYPE(fact_tick_record);
 WIRE_TYPE(fact_clock_record);
 WIRE_TYPE(fact_process_record);
@@ -30,6 +41,9 @@ WIRE_TYPE(fact_config_record);
 WIRE_TYPE(fact_drop_record);
 WIRE_TYPE(fact_ring_record);
 WIRE_TYPE(fact_loss_record);
+WIRE_TYPE(fact_point_record);
+WIRE_TYPE(fact_mapping_record);
+WIRE_TYPE(fact_module_record);
 
 WIRE_ENUM(ring_id);
 WIRE_ENUM(record_kind);
@@ -42,6 +56,15 @@ WIRE_ENUM(direction);
 WIRE_ENUM(capture_class);
 WIRE_ENUM(data_flag);
 WIRE_ENUM(open_flag);
+WIRE_ENUM(mapping_flag);
+WIRE_ENUM(piece_flag);
+WIRE_ENUM(call_limit);
+WIRE_ENUM(call_operand);
+WIRE_ENUM(call_operation_kind);
+WIRE_ENUM(call_operation_flag);
+WIRE_ENUM(call_phase);
+WIRE_ENUM(call_point_flag);
 WIRE_ENUM(loss_counter);
+WIRE_ENUM(watch_known);
 WIRE_ENUM(l7_protocol);
 WIRE_ENUM(l7_match);

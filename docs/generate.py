@@ -29,6 +29,8 @@ ROWS: Final[Mapping[str, str]] = {
     "files": "one open or creat that ended",
     "requests": "one request, written once: at the last byte of its answer, at the timeout or at close",
     "payloads": "one piece of a stream; off by default",
+    "calls": "one call of a function, or one visit of a place, that `tracehound call` names",
+    "stacks": "one distinct stack; calls have its stack_id",
     "probes": "one BPF program: whether it is attached, and what is missing without it",
     "losses": "one counter of what was lost, over one interval",
 }
@@ -41,6 +43,8 @@ COVERS: Final[Mapping[str, str]] = {
     "files": "FileOpen",
     "requests": "L7Request, of client and server",
     "payloads": "SocketData",
+    "calls": "none: upstream has no probes of functions",
+    "stacks": "none",
     "probes": "none: upstream logs it",
     "losses": "none: upstream logs lost samples",
 }
@@ -73,7 +77,12 @@ def protocol_extras() -> list[Column]:
 
 def type_name(column: Column) -> str:
     """Return the Arrow type as TABLES spell it."""
-    special = {"timestamp": "timestamp[ns, UTC]", "exchange": "fixed_size_binary(16)", "strings": "list&lt;string&gt;"}
+    special = {
+        "timestamp": "timestamp[ns, UTC]",
+        "exchange": "fixed_size_binary(16)",
+        "strings": "list&lt;string&gt;",
+        "frames": "list&lt;struct&gt;",
+    }
     return special.get(column.type, column.type)
 
 

@@ -105,3 +105,10 @@ def test_the_licences_that_pyproject_names_are_there() -> None:
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
     named = set(re.findall(r"[\w.-]+", project["license"])) - {"AND", "OR"}
     assert {name for name in named if not (ROOT / "LICENSES" / f"{name}.txt").exists()} == set()
+
+
+def test_the_drawing_of_layers_is_what_is_enforced() -> None:
+    (contract,) = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["importlinter"]["contracts"]
+    _, _, rest = (ROOT / "ARCHITECTURE.md").read_text().partition("\n## Layers\n")
+    drawn = re.findall(r"^```\n(.*?)^```", rest, re.MULTILINE | re.DOTALL)[0]
+    assert [line.split() for line in drawn.splitlines()] == [layer.split(" | ") for layer in contract["layers"]]

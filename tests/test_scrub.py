@@ -2,21 +2,24 @@
 
 import importlib
 import itertools
+import json
 from pathlib import Path
+from typing import Any
 
+import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.decode.records import CLIENT, PEEK, Recorder, Socket
 from tests.sources.other_versions import Editor
-from tests.sources.taped import SECRETS, Rows, frame_ends, make_tape, records_of, replayed, traffic, write_tape
+from tests.sources.taped import FACTS, SECRETS, Rows, frame_ends, make_tape, records_of, replayed, traffic, write_tape
 from tests.sources.test_versions import edited, with_whispers
 
 from tracehound.btf import Layout, wire_layout
 from tracehound.errors import RecordingError, SinkError
 from tracehound.protocols import load_protocols
 from tracehound.scrub import Report, scrub
-from tracehound.sources.tape import RECORDS, Tape
+from tracehound.sources.tape import RECORDS, Tape, TapeWriter
 
 VERDICTS = wire_layout().enum("l7_protocol")
 SCRUBBED = [protocol.name for protocol in load_protocols() if protocol.scrub is not None]
@@ -220,3 +223,61 @@ def test_bytes_that_were_only_looked_at_and_unknown_ones_are_blanked(tmp_path: P
     assert report.differs == ()
     assert SECRET.encode() not in after and b"HELLO" not in after
     assert b"GET /orders?x=xxxxxxxxxxxxxxx HTTP/1.1" in after
+
+
+def test_arguments_of_calls_are_cleaned_as_in_rows(tmp_path: Path) -> None:
+    recorder = Recorder()
+    recorder.add("fact_clock", monotonic_ns=1, realtime_ns=10**18)
+    text = {"form": "str", "type": "str", "shown": "str", "hex": False, "exit": False}
+    number = {"form": "number", "type": "int64", "shown": "int64", "hex": False, "exit": False}
+    given = [
+        text | {"name": "url", "piece": 0},
+        text | {"name": "token", "piece": 1},
+        number | {"name": "size", "register": 0},
+        number | {"name": "api_key", "register": 1},
+        text | {"name": "out", "form": "buf", "type": "buf", "shown": "buf", "exit": True, "piece": 0},
+    ]
+    fact = json.dumps({"point": "a:f", "has_return": True, "arguments": given}).encode()
+    recorder.add("fact_point", point=0, text_size=len(fact), tail=fact)
+    texts = [f"http://host/?password={SECRET}".encode(), SECRET.encode()]
+    sizes = np.array([*map(len, texts)], "<u4").tobytes()
+    registers = np.array([7, 0x5A71375A, 0, 0, 0, 0], np.uint64)
+    entry: dict[str, Any] = {
+        "pid": 5,
+        "tid": 5,
+        "call": 1,
+        "point": 0,
+        "sp": 64,
+        "caller_ip": 9,
+        "arguments": registers,
+    }
+    recorder.add("call_entry", pieces=2, tail=sizes + b"".join(texts), **entry)
+    out = f"Authorization: Bearer {SECRET}".encode()
+    tail = np.array([len(out)], "<u4").tobytes() + out
+    recorder.add("call_return", pid=5, tid=5, call=1, point=0, pieces=1, tail=tail)
+    recorder.add("fact_tick")
+    rows = make_tape(tmp_path / "x.tape", recorder)
+    report = scrub(tmp_path / "x.tape", tmp_path / "y.tape")
+    assert report.differs == () and SECRET.encode() in records(tmp_path / "x.tape")
+    after = records(tmp_path / "y.tape")
+    assert SECRET.encode() not in after and registers[1].tobytes() not in after
+    (args,) = rows["calls"]["args"].to_pylist()
+    assert [each["value"] for each in args] == ["http://host/?password=?", "?", "7", "?", "?"]
+    found, _ = replayed(tmp_path / "y.tape")
+    assert found["calls"].equals(rows["calls"])
+
+
+def test_what_stood_at_a_watched_address_is_blanked(tmp_path: Path) -> None:
+    layout = wire_layout()
+    hit = np.zeros(1, layout.dtypes["call_watch"])
+    kind = next(number for number, name in layout.kinds.items() if name == "call_watch")
+    hit[["time_ns", "size", "kind", "address", "old_value", "new_value", "size_bytes", "known"]] = (
+        5, hit.itemsize, kind, 0x1000, 0x5EC12E7, 0x5EC12E8, 8, 3,
+    )  # fmt: skip
+    writer = TapeWriter(tmp_path / "x.tape", FACTS, layout, 1 << 20)
+    writer.put(writer.pack(hit.tobytes(), 1), 5)
+    writer.put_finish(6)
+    writer.close()
+    scrub(tmp_path / "x.tape", tmp_path / "y.tape")
+    (after,) = np.frombuffer(records(tmp_path / "y.tape"), hit.dtype)
+    assert [int(after[name]) for name in ("address", "old_value", "new_value", "known")] == [0x1000, 0, 0, 0]

@@ -7,7 +7,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from tracehound.tables import TABLES, TYPES, Column, arrow_schema, build, requests_columns
+from tracehound.tables import FRAME, TABLES, TYPES, Column, arrow_schema, build, requests_columns
 
 COLUMNS = (
     Column("time_ns", "int64", ""),
@@ -19,6 +19,9 @@ COLUMNS = (
     Column("exchange", "exchange", ""),
     Column("argv", "strings", ""),
     Column("bytes", "binary", ""),
+    Column("args", "arguments", ""),
+    Column("registers", "registers", ""),
+    Column("frames", "frames", ""),
 )
 SCHEMA = pa.schema(
     [
@@ -31,6 +34,9 @@ SCHEMA = pa.schema(
         ("exchange", pa.binary(16)),
         ("argv", pa.list_(pa.string())),
         ("bytes", pa.binary()),
+        ("args", pa.list_(pa.struct([(name, pa.string()) for name in ("name", "type", "value")]))),
+        ("registers", pa.list_(pa.struct([("name", pa.string()), ("value", pa.int64())]))),
+        ("frames", pa.list_(pa.struct(FRAME))),
     ]
 )
 
@@ -45,7 +51,8 @@ def test_every_table_has_a_schema_and_says_what_its_columns_hold(table: str) -> 
     columns = TABLES[table]
     schema = arrow_schema(columns)
     assert len(set(schema.names)) == len(schema.names)
-    assert schema.names[:2] == ["time_ns", "wall_time"]
+    if table != "stacks":  # a stack is no event: the calls that had it have a time
+        assert schema.names[:2] == ["time_ns", "wall_time"]
     assert [column.name for column in columns if not column.doc] == []
 
 
@@ -83,6 +90,9 @@ def test_build_takes_sequences_numpy_and_arrow_and_fills_in_nulls() -> None:
         "exchange": [b"0123456789abcdef", None],
         "argv": [["sh", "-c"], []],
         "bytes": [None, None],
+        "args": [None, None],
+        "registers": [None, None],
+        "frames": [None, None],
     }
 
 

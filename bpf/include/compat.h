@@ -131,6 +131,7 @@ static __always_inline bool is_compat_task(const struct task_struct *task)
 #define SYSCALL_SECOND(regs) ((regs)->si)
 #define SYSCALL_THIRD(regs) ((regs)->dx)
 #define SYSCALL_FIFTH(regs) ((regs)->r8)
+#define SYSCALL_SIXTH(regs) ((regs)->r9)
 
 /* False in work that a thread does for io_uring on its way out of a call: the result is set. */
 static __always_inline bool is_in_call(const struct pt_regs *regs)
@@ -139,6 +140,43 @@ static __always_inline bool is_in_call(const struct pt_regs *regs)
 }
 
 #define SYSCALL_FOURTH(regs) ((regs)->r10)
+
+#define USER_IP(regs) ((regs)->ip)
+#define USER_SP(regs) ((regs)->sp)
+#define USER_BP(regs) ((regs)->bp)
+#define RETURN_VALUE(regs) ((regs)->ax)
+
+/* Integer arguments of a function, by the System V ABI. */
+static __always_inline void copy_arguments(__u64 *arguments, const struct pt_regs *regs)
+{
+	arguments[0] = regs->di;
+	arguments[1] = regs->si;
+	arguments[2] = regs->dx;
+	arguments[3] = regs->cx;
+	arguments[4] = regs->r8;
+	arguments[5] = regs->r9;
+}
+
+/* All others but those that have a name of their own. */
+static __always_inline void copy_others(__u64 *others, const struct pt_regs *regs)
+{
+	others[0] = regs->bx;
+	others[1] = regs->r10;
+	others[2] = regs->r11;
+	others[3] = regs->r12;
+	others[4] = regs->r13;
+	others[5] = regs->r14;
+	others[6] = regs->r15;
+}
+
+/* At a function's first instruction, and at its last. */
+static __always_inline __u64 return_address(const struct pt_regs *regs)
+{
+	__u64 address = 0;
+
+	bpf_probe_read_user(&address, sizeof(address), (void *)regs->sp);
+	return address;
+}
 
 /* Flags of open(2) as asm-generic has them. */
 static __always_inline __u32 generic_open_flags(__u32 flags)
@@ -193,6 +231,7 @@ static __always_inline bool is_compat_task(const struct task_struct *task)
 #define SYSCALL_SECOND(regs) ((regs)->regs[1])
 #define SYSCALL_THIRD(regs) ((regs)->regs[2])
 #define SYSCALL_FIFTH(regs) ((regs)->regs[4])
+#define SYSCALL_SIXTH(regs) ((regs)->regs[5])
 
 /* Not told by the registers here. */
 static __always_inline bool is_in_call(const struct pt_regs *regs)
@@ -201,6 +240,37 @@ static __always_inline bool is_in_call(const struct pt_regs *regs)
 }
 
 #define SYSCALL_FOURTH(regs) ((regs)->regs[3])
+
+#define USER_IP(regs) ((regs)->pc)
+#define USER_SP(regs) ((regs)->sp)
+#define USER_BP(regs) ((regs)->regs[29])
+#define RETURN_VALUE(regs) ((regs)->regs[0])
+
+/* Integer arguments of a function, by AAPCS64. */
+static __always_inline void copy_arguments(__u64 *arguments, const struct pt_regs *regs)
+{
+	arguments[0] = regs->regs[0];
+	arguments[1] = regs->regs[1];
+	arguments[2] = regs->regs[2];
+	arguments[3] = regs->regs[3];
+	arguments[4] = regs->regs[4];
+	arguments[5] = regs->regs[5];
+}
+
+/* All others, x6 to x30. */
+static __always_inline void copy_others(__u64 *others, const struct pt_regs *regs)
+{
+	_Pragma("clang loop unroll(full)") for (__u32 i = 0; i < 25; i++)
+	{
+		others[i] = regs->regs[i + 6];
+	}
+}
+
+/* At a function's first instruction, and at its last. */
+static __always_inline __u64 return_address(const struct pt_regs *regs)
+{
+	return regs->regs[30];
+}
 
 /* Flags of open(2) as asm-generic has them: O_DIRECTORY and O_NOFOLLOW, O_DIRECT and O_LARGEFILE.
  */

@@ -67,9 +67,9 @@ struct socket_state {
 	__u8 unowned;	   /* on the change to CLOSE: no process had it yet */
 	__u8 reading;	   /* the newest call was a receive */
 	__u8 prefix_size[2];
-	__u8 transport; /* as in a record */
-	__u8 seeded;	/* it was there before, and a record says so */
-	__u8 reserved;
+	__u8 transport;		     /* as in a record */
+	__u8 seeded;		     /* it was there before, and a record says so */
+	__u8 asks_names;	     /* UDP without a peer: a datagram went to port 53 */
 	__u8 prefix[2][PREFIX_SIZE]; /* of a stream whose first calls were short */
 	__u8 local_address[16];
 	__u8 remote_address[16];

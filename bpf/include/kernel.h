@@ -80,6 +80,16 @@ struct mm_struct {
 	struct file *exe_file;
 };
 
+struct return_instance {
+	unsigned long stack;
+	unsigned long orig_ret_vaddr;
+	struct return_instance *next;
+};
+
+struct uprobe_task {
+	struct return_instance *return_instances;
+};
+
 struct task_struct {
 	struct thread_info thread_info;
 	unsigned int flags;
@@ -97,6 +107,7 @@ struct task_struct {
 	struct files_struct *files;
 	struct signal_struct *signal;
 	struct css_set *cgroups;
+	struct uprobe_task *utask;
 };
 
 struct linux_binprm {
@@ -133,8 +144,20 @@ struct path {
 	struct dentry *dentry;
 };
 
+struct inode {
+	unsigned short i_mode;
+	unsigned long i_ino;
+	__s64 i_size;
+};
+
 struct file {
 	struct path f_path;
+	void *private_data;
+	struct inode *f_inode;
+};
+
+struct vm_area_struct {
+	struct file *vm_file;
 };
 
 struct fdtable {
@@ -332,17 +355,30 @@ struct bpf_iter__tcp {
 
 #if defined(__TARGET_ARCH_x86)
 struct pt_regs {
+	unsigned long r15;
+	unsigned long r14;
+	unsigned long r13;
+	unsigned long r12;
+	unsigned long bx;
+	unsigned long r11;
 	unsigned long di;
 	unsigned long si;
 	unsigned long dx;
+	unsigned long cx;
 	unsigned long r10;
 	unsigned long r8;
+	unsigned long r9;
 	unsigned long ax;
 	unsigned long orig_ax;
+	unsigned long bp;
+	unsigned long ip;
+	unsigned long sp;
 };
 #elif defined(__TARGET_ARCH_arm64)
 struct pt_regs {
 	__u64 regs[31];
+	__u64 sp;
+	__u64 pc;
 	__u64 orig_x0;
 	__s32 syscallno;
 };
@@ -397,6 +433,7 @@ enum {
 	E2BIG = 7,
 	EEXIST = 17,
 	EPIPE = 32,
+	EBUSY = 16,
 	ENOSYS = 38,
 	ECONNRESET = 104,
 };

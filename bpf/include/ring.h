@@ -31,7 +31,7 @@ struct {
 /* The next ring_seq of this CPU, by enum ring_id. */
 struct {
 	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
-	__uint(max_entries, RING_FACT);
+	__uint(max_entries, RING_STACK + 1);
 	__type(key, __u32);
 	__type(value, __u64);
 } ring_sequence SEC(".maps");

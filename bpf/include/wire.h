@@ -17,7 +17,8 @@
 enum ring_id {
 	RING_LIFECYCLE = 1,
 	RING_DATA = 2,
-	RING_FACT = 3, /* filled by user space */
+	RING_FACT = 3,	/* filled by user space */
+	RING_STACK = 4, /* perf buffers: one for each CPU, read by user space */
 };
 
 enum record_kind {
@@ -31,6 +32,9 @@ enum record_kind {
 	RECORD_DATA = RING_DATA << 8 | 1,
 	RECORD_OPEN = RING_DATA << 8 | 2,
 	RECORD_RELEASE = RING_DATA << 8 | 3,
+	RECORD_CALL_ENTRY = RING_DATA << 8 | 4,
+	RECORD_CALL_RETURN = RING_DATA << 8 | 5,
+	RECORD_CALL_WATCH = RING_DATA << 8 | 32,
 	RECORD_FACT_TICK = RING_FACT << 8 | 1,
 	RECORD_FACT_CLOCK = RING_FACT << 8 | 2,
 	RECORD_FACT_PROCESS = RING_FACT << 8 | 3,
@@ -39,6 +43,10 @@ enum record_kind {
 	RECORD_FACT_DROP = RING_FACT << 8 | 6,
 	RECORD_FACT_RING = RING_FACT << 8 | 7,
 	RECORD_FACT_LOSS = RING_FACT << 8 | 8,
+	RECORD_FACT_POINT = RING_FACT << 8 | 9,
+	RECORD_FACT_MAPPING = RING_FACT << 8 | 16,
+	RECORD_FACT_MODULE = RING_FACT << 8 | 17,
+	RECORD_CALL_STACK = RING_STACK << 8 | 1,
 };
 
 /* ring_seq of a record that came by an iterator and not through a ring: it cannot be lost. */
@@ -230,6 +238,7 @@ enum data_flag {
 	DATA_PREEXISTING = 64, /* the socket was there before it was traced */
 	DATA_LIMITED = 128,    /* captured less than the class asks for: overload */
 	DATA_UNWATCHED = 256,  /* no hook saw the bytes before it: `requests` was off */
+	DATA_NAMES = 512,      /* of a UDP socket without a peer that has asked port 53 */
 };
 
 struct data_record {
@@ -285,6 +294,78 @@ struct release_record {
 	__u32 last;
 };
 
+/* ---- calls --------------------------------------------------------------- */
+
+/* What a piece's size is or'ed with. */
+enum piece_flag {
+	PIECE_CUT = 1u << 29,	/* there is more of it */
+	PIECE_NULL = 1u << 30,	/* of address 0 */
+	PIECE_FAULT = 1u << 31, /* could not be read */
+};
+
+/* A point was reached: its first instruction is about to run. */
+struct call_entry_record {
+	struct record_header header;
+	__u64 call;	/* its id, never used twice in a trace */
+	__u64 replaced; /* a call that began at the same stack address and has ended unseen */
+	__u64 ip;	/* as the program has it in memory */
+	__u64 sp;
+	__u64 bp;
+	__u64 caller_ip;    /* return address; only of points at which a function begins */
+	__u64 arguments[6]; /* registers that integer arguments are passed in */
+	__u32 point;
+	__u32 pieces;
+	__u8 data[]; /* of each piece a __u32: size | enum piece_flag; then the pieces */
+};
+
+/* The call `call` is about to return. */
+struct call_return_record {
+	struct record_header header;
+	__u64 call;
+	__u64 entry_ns;
+	__u64 value;
+	__u32 point;
+	__u32 pieces;
+	__u8 data[]; /* as of an entry */
+};
+
+enum watch_known {
+	WATCH_OLD_VALUE = 1,
+	WATCH_NEW_VALUE = 2,
+};
+
+/* A watched address was read, written or run. */
+struct call_watch_record {
+	struct record_header header;
+	__u64 call;
+	__u64 ip; /* behind the instruction that read or wrote; the one that is about to run */
+	__u64 sp;
+	__u64 bp;
+	__u64 address;
+	__u64 old_value; /* before the access, as many bytes as are watched */
+	__u64 new_value;
+	__u32 point;
+	__u32 size_bytes;
+	__u32 known; /* enum watch_known */
+	__u32 reserved;
+};
+
+/* ---- stacks -------------------------------------------------------------- */
+
+/* Registers and a copy of the stack at a hit of a point: what an unwinder walks. */
+struct call_stack_record {
+	struct record_header header;
+	__u64 call;	      /* of calls, same hit */
+	__u64 abi_registers;  /* mask of perf's sample_regs_user */
+	__u32 abi;	      /* 0 none, 1 32 bit, 2 64 bit */
+	__u32 register_count; /* as many as the mask has bits, or 0 */
+	__u32 chain_count;    /* callchain u64s, with context marks */
+	__u32 slot_count;     /* uretprobe slots: pairs (stack address, original return address) */
+	__u32 stack_size;     /* bytes really readable */
+	__u32 stack_asked;    /* so many were wanted: equal sizes may be cut */
+	__u8 data[]; /* registers, chain, slots (u64 each), stack bytes from the stack pointer */
+};
+
 /* ---- facts: what user space read from the machine ------------------------ */
 
 /* The rings were drained completely of all that was submitted before time_ns. */
@@ -326,6 +407,56 @@ struct fact_config_record {
 	__u32 text_size;
 	__u32 reserved;
 	__u8 data[]; /* JSON */
+};
+
+/* What a point of call records is, for their rows. */
+struct fact_point_record {
+	struct record_header header;
+	__u32 point;
+	__u32 text_size;
+	__u8 data[]; /* JSON */
+};
+
+enum mapping_flag {
+	MAPPING_LISTED = 1,	/* read from /proc/PID/maps; else it was seen when it was made */
+	MAPPING_FIRST = 2,	/* of such a list: what was known of the process before is gone */
+	MAPPING_GENERATION = 4, /* inode_generation is known */
+};
+
+/* Memory of a process (header.pid), from time_ns on: the range has this and nothing else. */
+struct fact_mapping_record {
+	struct record_header header;
+	__u64 start_ns; /* of the process; 0: of the one that has the pid at time_ns */
+	__u64 start;
+	__u64 end;
+	__u64 offset; /* in the file */
+	__u64 inode;  /* 0: no file */
+	__u64 inode_generation;
+	__u32 device_major;
+	__u32 device_minor;
+	__u32 protection; /* PROT_* */
+	__u32 flags;	  /* enum mapping_flag */
+	__u32 build_id_size;
+	__u32 path_size;
+	__u8 build_id[24];
+	__u8 data[]; /* path, as the kernel has it: [vdso], //anon and " (deleted)" too */
+};
+
+/* What stacks need of a file, or of the code that a process made (header.pid), in several parts. */
+struct fact_module_record {
+	struct record_header header;
+	__u64 start_ns; /* of the process, of code that it made */
+	__u64 inode;
+	__u32 device_major;
+	__u32 device_minor;
+	__u32 build_id_size;
+	__u32 path_size;
+	__u32 part; /* from 0 */
+	__u32 parts;
+	__u32 content_size; /* of this part */
+	__u32 inode_generation;
+	__u8 build_id[24];
+	__u8 data[]; /* path, content */
 };
 
 /* Records that the drain read and threw away. header.cpu: whose they were. */

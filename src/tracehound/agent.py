@@ -15,21 +15,30 @@ from tracehound.account import features_of, probe_rows, recording_source, ring_n
 from tracehound.batch import MERGE_LAG_NS
 from tracehound.btf import wire_layout
 from tracehound.config import IN_KERNEL, MIB, Settings
-from tracehound.errors import KernelError
+from tracehound.errors import KernelError, TargetError
 from tracehound.housekeeping import Housekeeping
+from tracehound.kernel.call_extras import CallExtras
+from tracehound.kernel.call_options import CallOptions
+from tracehound.kernel.call_points import Group, PointCounts
+from tracehound.kernel.points import Point
 from tracehound.kernel.privileged import TRACE_NONE, CaptureOrderWords, LoadSettings, Privileged
 from tracehound.kernel.probes import DEFAULT_FEATURES, FEATURES
 from tracehound.kernel.ring import Drain
+from tracehound.kernel.syscalls import Total, Wishes
+from tracehound.kernel.watch_places import Watch
 from tracehound.line import Line, Read
-from tracehound.procfs import FactWriter, add_clock, add_config
+from tracehound.pointing import Pointing
+from tracehound.procfs import FactWriter, add_clock, add_config, add_point
 from tracehound.resolve import Found, resolve
 from tracehound.seeding import Seeding, is_by_cgroup
 from tracehound.spawn import check_command, shell_exit_code, spawn
+from tracehound.syscalls import FACT_POINT
 from tracehound.target import Cgroup, Command, Host, Target
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
+    from tracehound.mappings import Mappings
     from tracehound.sinks import Sink
     from tracehound.sources.tape import TapeWriter
 
@@ -38,6 +47,7 @@ IDLE_S: Final = 0.2
 FLUSH_NS: Final = 500_000_000  # rows older than 1 s are to be visible
 HOUSEKEEPING_NS: Final = 1_000_000_000
 ENDED_S: Final = 0.1  # how often it is looked whether a target has ended
+NO_CALL_OPTIONS: Final = CallOptions()
 ORPHANS_S: Final = 0.05  # after CMD ended its last sockets are still being torn down
 
 
@@ -50,8 +60,12 @@ class Trace:
         settings: Settings,
         features: frozenset[str] = DEFAULT_FEATURES,
         lists_counted: bool = False,
+        points: Sequence[Point] = (),
+        call_options: CallOptions = NO_CALL_OPTIONS,
+        syscalls: Wishes | None = None,
     ) -> None:
-        """Prepare; nothing is loaded or started yet.
+        """Prepare; nothing is loaded or started yet. `points`: calls of them become rows; the switch `calls` is on;
+        `call_options`: what is taken at each, and what else is watched.
 
         `lists_counted`: UDP and unix sockets that are there are told even where nothing counts what they carry.
         Raises TargetError when what is to be traced is not there, UsageError for a switch that there is not.
@@ -65,6 +79,17 @@ class Trace:
         self.target = target
         self.settings = settings
         self._lists_counted = lists_counted
+        self._points = points
+        self._syscalls = syscalls
+        self.syscall_totals: tuple[list[Total], dict[str, int]] = ([], {})  # at the end
+        self.pointing: Pointing | None = None  # once there are points
+        self.point_counts: Sequence[tuple[Point, PointCounts]] = ()  # at the end, of each point that was there
+        self.point_groups: Sequence[tuple[Point, Group]] = ()  # and what the kernel side counted
+        self.watch_counts: Sequence[tuple[Watch, PointCounts]] = ()
+        self._call_options = call_options
+        if call_options.has_rings:
+            self.features |= {"stacks"}
+        self._extras: CallExtras | None = None
         self.layout = wire_layout()
         self.process: subprocess.Popen[bytes] | None = None
         self.started_ns = 0
@@ -89,6 +114,7 @@ class Trace:
         self._thread = threading.Thread(target=self._work, name="tracehound-line", daemon=True)
         self._seeding: Seeding | None = None
         self._housekeeper: Housekeeping | None = None
+        self._mappings: Mappings | None = None  # what stacks need of running programs
 
     @property
     def events(self) -> int:
@@ -108,9 +134,17 @@ class Trace:
                 trace_cgroups=by_cgroup,
                 filters=tuple((f.name, f.is_only, f.value) for f in self.settings.filters if f.name in IN_KERNEL),
                 seeds=not isinstance(self.target, Command),
+                call_signal=self._call_options.signal,
+                watch_rate=self._call_options.watch_rate,
                 network_namespaces=() if isinstance(self.target, Command) else self._found.networks,
             )
         )
+        is_host = self._found.is_host and not by_cgroup
+        self._extras = CallExtras(self._kernel, self._call_options, is_host)
+        if self._syscalls is not None:
+            self._kernel.wish_syscalls(self._syscalls)
+        if self._points:
+            self.add_points(self._points)
 
     def open_tape(self, path: str | os.PathLike[str]) -> None:
         """Keep all records in a new file, after the load and before the start; raises SinkError."""
@@ -126,11 +160,21 @@ class Trace:
         Raises TargetError when the command cannot be started or the target has gone, KernelError when its rings cannot
         be read.
         """
-        assert self._kernel is not None, "load() comes first"
-        self._line = Line(self.settings, sinks, self.layout, self._tape)
+        assert self._kernel is not None and self._extras is not None, "load() comes first"
+        from tracehound.mappings import Mappings
+        from tracehound.symbols.module_store import ModuleStore
+
+        self._mappings = Mappings(self._facts, self.layout, self._local_pid, isinstance(self.target, Command))
+        for path in {point.path for point in self._points}:
+            self._mappings.files.keep(path)
+        modules = ModuleStore(self._mappings.files.module_of)
+        self._line = Line(self.settings, sinks, self.layout, self._tape, modules=modules)
         self._start_drain(self._kernel)
         add_config(self._facts, self.settings.to_text())
         add_clock(self._facts)
+        self._extras.add_facts(self._facts)
+        if self._syscalls is not None:
+            add_point(self._facts, FACT_POINT, self._syscalls.settings.to_text())
         self._line.feed(*self._line.read(self._facts.take()))
         self._line.write_probes(probe_rows(self._kernel.statuses))
         self._housekeeper = Housekeeping(self._kernel, self._facts, self.layout)
@@ -147,7 +191,12 @@ class Trace:
             for raw in self._seeding.take_in(self.target, self._lists_counted or self._kernel.switches["requests"]):
                 self._line.feed(*self._line.read(raw))
             self.notes += self._seeding.notes
+        self._extras.start()
         self._thread.start()
+
+    def _local_pid(self, pid: int) -> int | None:
+        """Return the pid that our /proc has for one of the kernel's, None where that is not known."""
+        return pid if self._is_in_initial_namespace else None
 
     def snapshot(self) -> int:
         """Ask for a `snapshot` row of each connection that is open now; returns the moment before which none is."""
@@ -188,6 +237,19 @@ class Trace:
         """Detach the programs of a feature, if it is on. Raises as `enable`."""
         self._loaded().disable(feature)
 
+    def add_points(self, points: Sequence[Point]) -> None:
+        """Attach points of `call` while the trace runs, and what serves them. Raises AttachError, UsageError."""
+        self.enable("calls")
+        if self.pointing is None:
+            self.pointing = Pointing(self._loaded().call_points(), self.layout, self._listed.put)
+        self.pointing.add(points)
+
+    def remove_point(self, name: str) -> Sequence[Point]:
+        """Detach the points that a text named, or one by its name; return them. Raises TargetError for none."""
+        if self.pointing is None:
+            raise TargetError(f"no point {name} is traced: there are no points")
+        return self.pointing.remove(name)
+
     def _loaded(self) -> Privileged:
         if self._kernel is None:
             raise KernelError("nothing can be switched before the programs are loaded")
@@ -205,6 +267,8 @@ class Trace:
             lifecycle_budget_bytes=self.settings.budgets.lifecycle_backlog_bytes,
             limit_map_fd=kernel.limits_fd(),
         )
+        assert self._extras is not None
+        self._extras.read_by(self._drain, self.settings.budgets.backlog_bytes)
 
     def wait(self) -> int:
         """Wait for the command's end; return its exit code, 128+N for signal N."""
@@ -267,6 +331,10 @@ class Trace:
         if self._drain is not None:
             self._drain.close()
             self._drain = None
+        if self._extras is not None:
+            self._extras.close()
+        if self._mappings is not None:
+            self._mappings.close()
         if self._kernel is not None:
             self._kernel.close()
 
@@ -312,13 +380,14 @@ class Trace:
     def _take(self) -> None:
         """Move what the drain has through the line, and give the kernel the orders that come out."""
         assert self._drain is not None and self._kernel is not None and self._line is not None
-        assert self._seeding is not None
+        assert self._seeding is not None and self._mappings is not None and self._extras is not None
         arenas, drained = self._drain.take(), list[Read]()
         while arenas:  # each is given back as soon as it is read
             drained.append(self._line.read(arenas.pop(0)))
         for batch, _ in drained:
             if "exec" in batch.records:
                 self._seeding.look_at(batch.records["exec"].fixed)
+        self._mappings.look_at([batch for batch, _ in drained])
         while not self._listed.empty():
             self._line.feed(*self._line.read(self._listed.get()))
         facts = self._facts.take()
@@ -327,6 +396,8 @@ class Trace:
         for read in drained:
             self._line.feed(*read)
         self._line.advance()
+        self._extras.tend(batch for batch, _ in drained)
+        self._mappings.follow(self._line.decoder.stacks, self._tape is not None)
         orders = self._line.decoder.take_orders()
         if orders:
             self._kernel.write_orders(CaptureOrderWords(*order) for order in orders)
@@ -338,24 +409,39 @@ class Trace:
 
     def _housekeeping(self) -> None:
         assert self._housekeeper is not None and self._line is not None
+        self._tell_points()
         drained = {} if self._drain is None else self._drain.lost()
-        counted = self._housekeeper.tick()
+        counted = self._housekeeper.tick() | (self._extras.lost() if self._extras is not None else {})
         self._line.count_losses(time.monotonic_ns(), counted | drained)
+
+    def _tell_points(self) -> None:
+        if self.pointing is not None:
+            self.notes += [f"{each.name} was too often reached, and is let go" for each in self.pointing.tick()]
 
     def _finish(self) -> None:
         assert self._drain is not None and self._kernel is not None and self._line is not None
-        assert self._housekeeper is not None
+        assert self._housekeeper is not None and self._extras is not None
         time.sleep(ORPHANS_S)
         if self._is_in_initial_namespace and not self._found.is_host:
             self.still_running = self._kernel.traced_pids()
+        self._extras.stop()
+        self._tell_points()
         self._kernel.detach()
         self._kernel.end_counted()
         self._drain.stop()
-        self.fill_notes = ring_notes(self._drain.counters(), self.settings)
+        if self._syscalls is not None:
+            self.syscall_totals = self._kernel.syscall_totals(self._syscalls)
+        if self.pointing is not None:
+            self.point_counts, self.point_groups = self.pointing.counts, self.pointing.groups
+        self.fill_notes = ring_notes(self._drain.counters(), self.settings) + self._extras.notes()
+        self.watch_counts = self._extras.counts()
         self._take()
         self._housekeeping()
         self._housekeeper.add_ring_ends()
         self._line.feed(*self._line.read(self._facts.take()))
         self._line.write_probes(probe_rows(self._kernel.statuses, self._kernel.runs()))
         self._line.finish(time.monotonic_ns())
+        if self._mappings is not None:
+            self._mappings.follow(self._line.decoder.stacks, self._tape is not None)
+            self._line.feed(*self._line.read(self._facts.take()))  # for the tape
         self._line.flush()

@@ -161,6 +161,12 @@ class Merge:
         """All up to this moment is complete; -1 before the first tick."""
         return self._watermark
 
+    @property
+    def waiting(self) -> int:
+        """How many records are not complete; facts do not count."""
+        kinds = (pieces for name, pieces in self._waiting.items() if not name.startswith("fact"))
+        return sum(len(piece.rows) for pieces in kinds for piece in pieces)
+
     def push(self, batch: Batch) -> None:
         """Take the next records of the stream. The merge keeps them, without a copy, until they are due."""
         self.damaged += batch.damaged

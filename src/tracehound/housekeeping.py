@@ -36,7 +36,7 @@ class Housekeeping:
     def add_ring_ends(self) -> None:
         """Add where the numbers of each ring end, so that what was lost last shows too."""
         now, rings = time.monotonic_ns(), self._layout.enum("ring_id")
-        for name in self._kernel.ring_fds():
+        for name in self._kernel.numbered_rings():
             ring = rings[f"RING_{name.upper()}"]
             for cpu, next_seq in enumerate(self._kernel.ring_sequences(ring)):
                 self._facts.add("fact_ring", now, {"ring": ring, "next_seq": next_seq}, cpu=cpu)

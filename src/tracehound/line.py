@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 
     from tracehound.sinks import Sink
     from tracehound.sources.tape import Packed, TapeWriter
+    from tracehound.symbols.module_store import ModuleStore
 
 AT_ONCE: Final = 8192  # records that are decoded together, if more have waited: what is made of them is larger
 
@@ -40,6 +41,7 @@ class Line:
         layout: Layout | None = None,
         tape: "TapeWriter | None" = None,
         protocols: Sequence[Protocol] | None = None,
+        modules: "ModuleStore | None" = None,
     ) -> None:
         from tracehound import decode, enrich
         from tracehound.decode.losses import Rises
@@ -54,7 +56,7 @@ class Line:
             waiting_requests=budgets.waiting_requests,
             payloads=settings.payloads,
         )
-        self.decoder = decode.Decoder(self.layout, protocols, decode_settings)
+        self.decoder = decode.Decoder(self.layout, protocols, decode_settings, modules)
         self.enrichers = enrich.make_enrichers(protocols, redact=settings.redact)
         self.merge = Merge(self.layout)
         self.sinks = sinks
@@ -94,6 +96,14 @@ class Line:
         if batch is not None:
             self._decode(batch)
         self.write(self.decoder.finish(time_ns))
+
+    def break_off(self) -> int:
+        """End where the input broke off: what is under way ends at the last moment that is complete.
+
+        Records after it are left out: others that came before them, or tell of them, may be missing. Return how many.
+        """
+        self.write(self.decoder.finish(max(self.merge.watermark_ns, 0)))
+        return self.merge.waiting
 
     def _decode(self, batch: Batch) -> None:
         self._first_facts = None
@@ -137,7 +147,12 @@ class Line:
 
         if self._tape is not None:
             self._tape.put_counts(time_ns, counters or {})
-        ours = {("split", "damaged"): self.merge.damaged, ("merge", "late"): self.merge.late}
+        ours = {
+            ("split", "damaged"): self.merge.damaged,
+            ("merge", "late"): self.merge.late,
+            ("stack", "damaged"): self.decoder.stacks.damaged,
+            ("stack", "table_full"): self.decoder.stacks.unwritten,
+        }
         rows = self._rises.take(ours | dict(counters or {}), time_ns)
         if rows:
             self.write({"losses": loss_rows(rows)})

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Final
 from tracehound.account import recording_source
 from tracehound.agent import Trace
 from tracehound.config import Settings
-from tracehound.errors import UsageError
+from tracehound.errors import TargetError, UsageError
 from tracehound.recording import Recording, new_state_recording
 from tracehound.sinks import FollowSink, Row, Sink, kind
 from tracehound.tables import TABLES
@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from tracehound.sinks.console import Summary
+    from tracehound.sinks.flame import FlameGraph
 
 
 SNAPSHOT_S: Final = 5.0  # how long rows that were asked for may take
@@ -182,6 +183,48 @@ class LiveTrace:
         """Detach the programs of a feature while the trace runs, if it is on; raises UsageError for no feature."""
         self._trace.disable(feature)
 
+    def add_point(self, point: str, *filters: str) -> list[str]:
+        """Show calls of a point from now on, in `calls`; return the names of the points that the text names.
+
+        `point` and `filters` are as of `tracehound call`: "libc:write[fd=int,buf:arg2,size_t]", "fd > 2". The switch
+        `calls` is put on. Raises UsageError for a text that is none, TargetError for what is not there, KernelError.
+        """
+        from tracehound.kernel.filters import parse_filter
+        from tracehound.kernel.plans import PointOptions
+        from tracehound.kernel.points import find_points
+
+        target = self._trace.target
+        pids = target.pids if isinstance(target, Processes) else (self.pid,) if self.pid else ()
+        options = PointOptions(tuple(parse_filter(each) for each in filters))
+        program = target.argv[0] if isinstance(target, Command) else None
+        try:
+            found = find_points([point], pids, program, options)
+        except TargetError:
+            if program is None:
+                raise
+            found = find_points([point], (), program, options)  # it may just have started, and have mapped little
+        self._trace.add_points(found)
+        return [each.name for each in found]
+
+    def remove_point(self, point: str) -> list[str]:
+        """Detach a point, by its name or by the text that `add_point` was given; return the names of what is gone.
+
+        Calls that have begun have rows without return. Raises TargetError if there is no such point.
+        """
+        return [each.name for each in self._trace.remove_point(point)]
+
+    @property
+    def point_counts(self) -> dict[str, dict[str, int]]:
+        """Of each point that was ever added: hits, and how many of them have no row: lost, filtered, dropped."""
+        pointing = self._trace.pointing
+        counts = self._trace.point_counts or (pointing.counts if pointing else ())  # at the end: those of the end
+        found: dict[str, dict[str, int]] = {}
+        for point, counted in counts:
+            of_it = found.setdefault(point.name, dict.fromkeys(counted._fields, 0))
+            for name, number in counted._asdict().items():
+                of_it[name] += number
+        return found
+
     def open_requests(self) -> "pa.Table":
         """Return the requests that wait for an answer, or for its end, as rows of `requests` whose `end_ns` is null.
 
@@ -233,6 +276,16 @@ class LiveTrace:
     def sql(self, query: str) -> "pa.Table":
         """Run one SELECT over the tables by name; sees every row older than a second. Raises QueryError."""
         return self.recording.sql(query)
+
+    def flame(self, weight: str = "count", where: str | None = None) -> "FlameGraph":
+        """Return the stacks of calls as a page: `str()` of it is the HTML, a notebook shows it.
+
+        `weight`: count, duration, or a column of `calls` with numbers; `where`: an SQL expression over `calls`, with
+        units, that chooses calls. Raises UsageError, also when no call has a stack.
+        """
+        from tracehound.sinks.flame import FlameGraph, profile_of
+
+        return FlameGraph(profile_of(self.recording, weight, where))
 
     def _repr_html_(self) -> str:
         """Show the summary of the rows so far in a notebook."""

@@ -20,6 +20,8 @@ from tracehound.tables import TABLES
 if TYPE_CHECKING:
     import pyarrow as pa
 
+    from tracehound.sinks.flame import FlameGraph
+
 
 class Opened:
     """Rows that were kept: made by `tracehound.open`. Its tables are `TableView`s, as those of a trace.
@@ -48,8 +50,19 @@ class Opened:
         ending = Ending(command, elapsed_ns or self._span_ns(), outcome, events, notes=self.notes)
         return render(summary_of(self.recording), ending, width=width, color=False)
 
+    def flame(self, weight: str = "count", where: str | None = None) -> "FlameGraph":
+        """Return the stacks of calls as a page: `str()` of it is the HTML, a notebook shows it.
+
+        `weight`: count, duration, or a column of `calls` with numbers; `where`: an SQL expression over `calls`, with
+        units, that chooses calls. Raises UsageError, also when no call has a stack.
+        """
+        from tracehound.sinks.flame import FlameGraph, profile_of
+
+        return FlameGraph(profile_of(self.recording, weight, where))
+
     def _span_ns(self) -> int:
-        tables = " union all ".join(f"select time_ns from {name}" for name in self.recording.tables)
+        timed = [name for name, schema in self.recording.manifest.schemas.items() if "time_ns" in schema.names]
+        tables = " union all ".join(f"select time_ns from {name}" for name in timed)
         span = self.sql(f"select max(time_ns) - min(time_ns) as span from ({tables})")["span"][0].as_py()
         return int(span or 0)
 

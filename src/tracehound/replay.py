@@ -1,7 +1,8 @@
 """Records that were kept -> rows: a tape or a packet capture through the same line as the live rings, without root.
 
-Nothing of this machine is read: what decode knew of the other one is on the tape. A capture has no processes, and no
-settings of its own. Leaves out who wants the rows: the command line, `opened`.
+Of this machine only files are read, with the build id of one that stacks need and the tape lacks: what decode knew of
+the other one is on the tape. A capture has no processes, and no settings of its own. Leaves out who wants the rows:
+the command line, `opened`.
 """
 
 import json
@@ -28,6 +29,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from tracehound.decode.exchange import Connection
+    from tracehound.decode.names import Kept
     from tracehound.protocols import Protocol
     from tracehound.sinks import Sink, Source
 
@@ -167,14 +169,23 @@ class TapeReplay:
         sinks: "Sequence[Sink]",
         protocols: "Sequence[Protocol] | None" = None,
         connections: "dict[int, Connection] | None" = None,
+        keep_names: "Kept | None" = None,
     ) -> Replayed:
         """Send all rows to the sinks, which stay the caller's; a tape that is cut gives the rows up to there.
 
-        `protocols`: others than those of this version; `connections`: the map in which decode keeps those it knows.
+        `protocols`: others than those of this version; `connections`: the map in which decode keeps those it knows;
+        `keep_names`: is told what answers of DNS need of their bytes.
         """
-        line = Line(self.settings, sinks, self._versions.layout, protocols=protocols)
+        from tracehound.symbols.mapped_files import open_local
+        from tracehound.symbols.module_store import ModuleStore
+
+        modules = ModuleStore(open_local)
+        line = Line(self.settings, sinks, self._versions.layout, protocols=protocols, modules=modules)
+        self._learn_modules(line)
         if connections is not None:
             line.decoder.keep_connections(connections)
+        if keep_names is not None:
+            line.decoder.keep_names(keep_names)
         if self._versions.null_columns:
             line.enrichers.insert(0, NullColumns(self._versions.null_columns))
         times, end, finished_ns, unknown = _Times(), dict[str, Any](), 0, 0
@@ -203,6 +214,14 @@ class TapeReplay:
         elapsed_ns = int(end.get("elapsed_ns") or times.last_ns - times.first_ns)
         return Replayed(elapsed_ns, line.events, str(end.get("outcome", "")), (*self._lacks(), *notes))
 
+    def _learn_modules(self, line: Line) -> None:
+        """Take what stacks need of files before the stacks: it was written when the first of them had been walked."""
+        if "fact_module" in self.tape.layout.dtypes:
+            for frame in self.tape.frames_of(self.tape.layout.enum("ring_id")["RING_FACT"]):
+                batch = split(frame.data, self.tape.layout)
+                if "fact_module" in batch.records:
+                    line.decoder.stacks.learn(self._versions.convert(batch))
+
     def _understood(self, read: Callable[[Any], _Told], frame: Frame) -> _Told:
         """Return what a frame of JSON tells; raises RecordingError for one that tells something else."""
         try:
@@ -217,18 +236,21 @@ class TapeReplay:
         line.advance()
 
     def _finish(self, line: Line, times: _Times, end: Mapping[str, Any], finished_ns: int) -> list[str]:
-        """End a line whose end is not on the tape, with a row of `losses`; return what the user should know."""
+        """End a line whose end is not on the tape, with rows of `losses`; return what the user should know."""
         cut, stopped = self.tape.cut, str(end.get("stopped", ""))
         if cut is None and not stopped:
             return []
         from tracehound.decode.losses import Loss, loss_rows
 
         if not finished_ns:
+            complete_ns = max(line.merge.watermark_ns, 0)
             with _decoding(self.tape.path):
-                line.finish(times.last_ns)
+                incomplete = line.break_off()
             missing = sum(end.get("lost", {}).values()) or 1
-            loss = Loss("tape", stopped or "tape_cut", missing, times.last_ns, times.last_ns)
-            line.write({"losses": loss_rows([loss])})
+            losses = [Loss("tape", stopped or "tape_cut", missing, times.last_ns, times.last_ns)]
+            if incomplete:
+                losses.append(Loss("tape", "incomplete", incomplete, complete_ns, times.last_ns))
+            line.write({"losses": loss_rows(losses)})
         if cut is None:
             return [f"the tape stopped before the trace ended ({stopped.replace('_', ' ')}); rows end there"]
         kept = "all rows are there" if finished_ns else "rows end there"

@@ -1,8 +1,9 @@
 """A tape without secrets, of the same lengths, that gives the same rows: `tracehound tape scrub`.
 
 The tape is decoded once with parsers that are watched: each says what the bytes that it passed over become
-(`Protocol.scrub`). Then it is written anew: bytes that no parser passed over become `x`, and so do secret arguments of
-programs and all of a record of a kind that is not known. At the end both tapes are replayed and their rows compared.
+(`Protocol.scrub`); answers of DNS keep what names addresses. Then it is written anew: bytes that no parser passed over
+become `x`, and so do secret arguments of programs and all of a record of a kind that is not known; of copied stacks
+only addresses stay. At the end both tapes are replayed and their rows compared.
 """
 
 import os
@@ -16,8 +17,12 @@ from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
+from tracehound import scrub_calls
+from tracehound.batch import split
 from tracehound.btf import wire_layout
 from tracehound.decode.exchange import Connection
+from tracehound.decode.space_records import PROT_EXEC
+from tracehound.decode.stack_scrub import Code, without_values
 from tracehound.enrich.fillers import FILLER, fill, fill_arguments
 from tracehound.errors import ProtocolError, SinkError
 from tracehound.protocols import Protocol, load_protocols
@@ -37,7 +42,9 @@ if TYPE_CHECKING:
 X: Final = FILLER.encode()
 RECORD_START: Final = struct.Struct("<16xIH")  # size, kind
 LEAST_RECORD: Final = 32
+DIRECTION_RECEIVE: Final = 1
 ARGUMENTS: Final = ("exec", "fact_process")
+WATCHED: Final = ("old_value", "new_value", "known")  # what stood at a watched address
 
 
 @dataclass(frozen=True, slots=True)
@@ -153,6 +160,12 @@ class _Known(dict[int, Connection]):
         lives = self.lives.get(cookie, [])
         return next((life for life in reversed(lives) if life.began_ns <= time_ns), lives[0] if lives else None)
 
+    def keep_answer(self, cookie: int, time_ns: int, position: int, data: bytes) -> None:
+        """Keep what an answer of DNS needs."""
+        life = self.at(cookie, time_ns)
+        if life is not None:
+            life.streams[DIRECTION_RECEIVE].put(position, data)
+
 
 class _State:
     """A parser's state, and for each kind of message what its last window becomes if the parser goes no further."""
@@ -245,7 +258,8 @@ def _watch(tape: Tape) -> _Kept:
     known, states = _Known(), list[_State]()
     watched = {one.name: _Watched(one, known, states) for one in load_protocols()}
     replay = TapeReplay(tape)
-    replay.run([], protocols=[one.as_protocol() for one in watched.values()], connections=known)
+    protocols = [one.as_protocol() for one in watched.values()]
+    replay.run([], protocols=protocols, connections=known, keep_names=known.keep_answer)
     for state in states:
         state.owner.settle(state)
     return _Kept(known, frozenset(name for name, one in watched.items() if one.was_used))
@@ -260,11 +274,13 @@ class _Writer:
     def __init__(self, tape: Tape, kept: _Kept) -> None:
         self.payload_bytes = self.kept_bytes = self.arguments = 0
         self._layout = tape.layout
+        self._calls = scrub_calls.CallScrubber()
         self._known = kept.known
         self._kinds = tape.layout.kinds
         versions = Versions(tape.layout, wire_layout())
         self._unknown = frozenset(versions.unknown_kinds)
         self._peek = tape.layout.enum("data_flag").get("DATA_PEEK", 0)
+        self._code = _code_of(tape)
 
     def scrubbed(self, raw: bytes) -> bytes:
         """Return a frame of records; from where it is damaged on it is all zero, which is damage, too."""
@@ -279,8 +295,22 @@ class _Writer:
                 out[at + LEAST_RECORD : at + size] = bytes(size - LEAST_RECORD)
             elif kind == "data":
                 self._scrub_data(out, at, size, dtype)
+            elif kind == "call_stack":
+                record, first = np.frombuffer(out, dtype, 1, at)[0].copy(), at + dtype.itemsize
+                out[first : at + size] = without_values(record, bytes(out[first : at + size]), self._code)
+            elif kind in scrub_calls.KINDS:
+                first = at + dtype.itemsize
+                out[first : at + size] = self._calls.clean(
+                    kind, np.frombuffer(out, dtype, 1, at), bytes(out[first : at + size])
+                )
+            elif kind == "call_watch":
+                record = np.frombuffer(out, dtype, 1, at)
+                for name in WATCHED:
+                    record[name] = 0
             else:
                 self._scrub_tail(out, at, size, dtype, kind in ARGUMENTS)
+            if kind == "fact_point" and dtype is not None:
+                self._calls.learn(np.frombuffer(out, dtype, 1, at)[0], bytes(out[at + dtype.itemsize : at + size]))
             padded = size + -size % 8
             out[at + size : at + padded] = bytes(min(padded, len(raw) - at) - size)
             at += padded
@@ -320,6 +350,19 @@ class _Writer:
         after = [*fill_arguments(before[:-1]), before[-1]] if before[-1] == b"" else fill_arguments(before)
         self.arguments += sum(a != b for a, b in zip(before, after, strict=True))
         out[first:last] = b"\0".join(after)
+
+
+def _code_of(tape: Tape) -> Code:
+    """Return where the processes of a tape had code."""
+    found = [np.empty((0, 2), np.uint64)]
+    if "fact_mapping" in tape.layout.dtypes:
+        for frame in tape.frames_of(tape.layout.enum("ring_id")["RING_FACT"]):
+            records = split(frame.data, tape.layout).records.get("fact_mapping")
+            if records is not None:
+                fixed = records.fixed[(records.fixed["protection"] & PROT_EXEC) != 0]
+                found.append(np.stack((fixed["start"], fixed["end"]), axis=1))
+    ranges = np.concatenate(found)
+    return Code(ranges[:, 0], ranges[:, 1])
 
 
 # ---- proof ---------------------------------------------------------------------------------------------------------

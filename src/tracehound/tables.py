@@ -22,7 +22,8 @@ class Column(NamedTuple):
 
 
 TYPES: Final = (
-    "int64", "uint64", "int32", "string", "bool", "binary", "timestamp", "exchange", "strings",
+    "int64", "uint64", "int32", "string", "bool", "binary", "timestamp", "exchange", "strings", "arguments",
+    "registers", "frames",
 )  # fmt: skip
 
 COMMON: Final = (
@@ -69,6 +70,7 @@ CONNECTIONS: Final = (
     *ENDPOINTS,
     Column("actual_remote_ip", "string", "remote address after NAT; null if there was none"),
     Column("actual_remote_port", "int32", "remote port after NAT; null if there was none"),
+    Column("remote_name", "string", "name of the remote address, from an answer of DNS that was seen before"),
     Column("local_path", "string", "unix: path of this end"),
     Column("remote_path", "string", "unix: path of the other end"),
     Column("peer_pid", "int32", "unix: process of the other end"),
@@ -159,8 +161,12 @@ REQUESTS: Final = (
     Column("gap", "bool", "bytes of its connection were lost while it was under way"),
     Column("prepared_unknown", "bool", "its statement was prepared before the trace"),
     Column("joined_midstream", "bool", "its connection was there before the trace"),
-    Column("peer_service", "string", "service of the other end"),
-    Column("peer_service_inferred", "bool", "peer_service is a guess from the address"),
+    Column(
+        "peer_service",
+        "string",
+        "service of the other end; if it is not known its container's short id, or a name of its address (DNS seen)",
+    ),
+    Column("peer_service_inferred", "bool", "peer_service is a guess from the address: a name of DNS"),
     Column("goroutine", "int64", "Go"),
     Column("task", "int64", "asyncio"),
     Column("trace_id", "string", "W3C trace id"),
@@ -184,6 +190,52 @@ PAYLOADS: Final = (
     Column("task", "int64", "asyncio"),
     Column("trace_id", "string", "W3C trace id"),
     Column("bytes", "binary", "the bytes"),
+)
+
+CALLS: Final = (
+    Column("call", "int64", "one call of a point; unique in a trace"),
+    Column(
+        "event",
+        "string",
+        "call (of a function whose returns are seen), entry (the place was reached), watch (of an address)",
+    ),
+    Column("point", "string", "which point, LIB:SYMBOL"),
+    Column("module", "string", "path of the file"),
+    Column("symbol", "string", "function that the place lies in"),
+    Column("file_offset", "int64", "of the place in the file"),
+    Column("ip", "int64", "address of the place in memory"),
+    Column("bp", "int64", "frame pointer register at the entry"),
+    Column("sp", "int64", "stack pointer at the entry"),
+    Column("caller_ip", "int64", "return address; null for event entry"),
+    Column("entry_ns", "int64", "when it began"),
+    Column("return_ns", "int64", "when it returned; null if that was not seen"),
+    Column("duration_ns", "int64", "return_ns - entry_ns"),
+    Column("args", "arguments", "the arguments: name, type, value as text (buf: hex; null: could not be read)"),
+    Column("return_value", "int64", "register of the return value; a system call's result: -1 if it failed"),
+    Column("registers", "registers", "registers at the entry: name, value; with --regs and --reg"),
+    Column("stack_id", "int64", "its stack, a row of `stacks`; with --stack, null if that was lost"),
+    Column("errno", "string", "name of an error whose negative number was returned; of a system call: of its error"),
+    Column("cpu", "int32", "CPU of its entry"),
+    Column("incomplete", "bool", "its return was not seen: longjmp, exit, exec, a tail call, a loss, the trace's end"),
+)
+
+STACKS: Final = (
+    Column("stack_id", "int64", "hash of its status and frames: the same stack has the same id everywhere"),
+    Column(
+        "status",
+        "string",
+        "complete; fp_used, patched: complete too, but with frames found by frame pointer, or with return addresses "
+        "put back that a uretprobe had replaced; truncated: the rest was not copied; no_mapping, bad_cfi, max_depth: "
+        "why it ends; no_user_regs: nothing to begin with",
+    ),
+    Column("depth", "int32", "how many frames were found, without inlined ones"),
+    Column(
+        "frames",
+        "frames",
+        "innermost first, each with kind (native, python, jit, kernel), build_id, file, file_offset (of the "
+        "instruction; of a caller, of its call's last byte), address, symbol, symbol_offset, source, line, inlined "
+        "(into the next frame), guessed (found by frame pointer alone)",
+    ),
 )
 
 PROBES: Final = (
@@ -220,9 +272,18 @@ TABLES: Final[Mapping[str, tuple[Column, ...]]] = {
     "files": (*COMMON, *FILES),
     "requests": (*COMMON, *REQUESTS),
     "payloads": (*COMMON, *PAYLOADS),
+    "calls": (*COMMON, *CALLS),
+    "stacks": STACKS,
     "probes": PROBES,
     "losses": LOSSES,
 }
+
+
+FRAME: Final = (  # members of a frame of `stacks`
+    ("kind", "string"), ("build_id", "string"), ("file", "string"), ("file_offset", "int64"), ("address", "int64"),
+    ("symbol", "string"), ("symbol_offset", "int64"), ("source", "string"), ("line", "int32"), ("inlined", "bool"),
+    ("guessed", "bool"),
+)  # fmt: skip
 
 
 @cache
@@ -240,6 +301,9 @@ def arrow_type(name: str) -> "pa.DataType":
         "timestamp": pa.timestamp("ns", "UTC"),
         "exchange": pa.binary(16),
         "strings": pa.list_(pa.string()),
+        "arguments": pa.list_(pa.struct([(name, pa.string()) for name in ("name", "type", "value")])),
+        "registers": pa.list_(pa.struct([("name", pa.string()), ("value", pa.int64())])),
+        "frames": pa.list_(pa.struct(FRAME)),
     }[name]
 
 

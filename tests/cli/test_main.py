@@ -59,7 +59,7 @@ def test_help_of_a_command_is_its_docstring(name: str, capsys: pytest.CaptureFix
     ("arguments", "line"),
     [
         (["qurey"], "no command qurey. Near: query. Help: tracehound --help"),
-        (["xyz"], "no command xyz. There are: attach, completion, connections, doctor, query"),
+        (["xyz"], "no command xyz. There are: attach, call, completion, connections, doctor, flame, query"),
         (["--vresion"], "no option --vresion. Near: --version"),
         (["query"], "the following arguments are required: RECORDING, SQL. Help: tracehound query --help"),
         (["query", "last"], "the following arguments are required: SQL"),

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 from tests.enrich.rows import column, table
 
-from tracehound.enrich import peer
+from tracehound.enrich import Containers, peer
 from tracehound.enrich.peer import Peers
 
 
@@ -124,3 +124,51 @@ def test_rows_of_one_address_may_come_late() -> None:
     ]
     found = peers.add({"requests": table("requests", *asked)})
     assert column(found, "requests", "peer_service") == [None, "at10", "at20", "at30"]
+
+
+CONTAINER = "0123456789abcdef" * 4
+
+
+@pytest.mark.parametrize("is_fact", [False, True])
+def test_an_end_without_a_service_is_named_by_its_container(is_fact: bool) -> None:
+    path = f"/system.slice/docker-{CONTAINER}.scope"
+    known = {
+        "fact_process": table("fact_process", {"time_ns": 5, "pid": 8, "cgroup": path}, {"time_ns": 5, "pid": 9}),
+    }
+    if not is_fact:
+        event = {"event": "start", "time_ns": 5, "pid": 8, "cgroup_id": 77}
+        facts = table("fact_cgroup", {"time_ns": 4, "id": 77, "path": path})
+        known = Containers().add({"processes": table("processes", event), "fact_cgroup": facts})
+    listens = table(
+        "listens",
+        listen(6, "10.0.0.1", 80, None) | {"pid": 8},
+        listen(6, "10.0.0.1", 81, None) | {"pid": 9},
+        listen(6, "10.0.0.1", 82, "api") | {"pid": 8},
+        listen(7, "10.0.0.1", 82, None) | {"pid": 8},
+    )
+    connections = table(
+        "connections",
+        {"event": "open", "time_ns": 10, "pid": 8, "service": None, **ends("10.0.0.9:4000", "10.0.0.1:82")},
+    )
+    rows = [
+        {"connection": port, "role": "client", "time_ns": 20, **ends("10.0.0.2:4000", f"10.0.0.1:{port}")}
+        for port in (80, 81, 82)
+    ]
+    rows.append({"connection": 4, "role": "server", "time_ns": 20, **ends("10.0.0.1:82", "10.0.0.9:4000")})
+    tables = {"listens": listens, "connections": connections, "requests": table("requests", *rows)}
+    found = Peers().add(known | tables)
+    expected = [(CONTAINER[:12], False), (None, None), ("api", False), (CONTAINER[:12], False)]
+    assert column(found, "requests", "peer_service", "peer_service_inferred") == expected
+
+
+def test_requests_of_one_connection_are_each_named_by_their_own_time() -> None:
+    """However they are cut: the accepting process is known later than the listener."""
+    accept = {"event": "accept", "time_ns": 20, "service": "worker", **ends("127.0.0.1:80", "127.0.0.1:4000")}
+    rows = [
+        {"connection": 1, "role": "client", "time_ns": at, **ends("127.0.0.1:4000", "127.0.0.1:80")}
+        for at in (10, 19, 20, 30)
+    ]
+    other = {"connection": 2, "role": "client", "time_ns": 15, **ends("127.0.0.1:4001", "127.0.0.1:80")}
+    tables = {"listens": LISTENS, "connections": table("connections", accept)}
+    found = Peers().add(tables | {"requests": table("requests", *rows[:2], other, *rows[2:])})
+    assert column(found, "requests", "peer_service") == ["nginx", "nginx", "nginx", "worker", "worker"]

@@ -111,3 +111,33 @@ def test_paths_of_files(path: str, cleaned: str) -> None:
     files = table("files", {"path": path, "resolved_path": path}, {"path": None}, {"path": "/a", "resolved_path": path})
     found = Redactor(load_protocols()).add({"files": files})
     assert column(found, "files", "path", "resolved_path") == [(cleaned, cleaned), (None, None), ("/a", cleaned)]
+
+
+@pytest.mark.parametrize(
+    ("name", "kind", "value", "cleaned"),
+    [
+        ("password", "str", "hunter2", "?"),
+        ("token@exit", "buf", "00ff", "?"),
+        ("api_key", "int64", "5", "?"),
+        ("arg0", "str", "GET /?password=hunter2 HTTP/1.1", "GET /?password=? HTTP/1.1"),
+        ("arg0", "str", "mail to ada@example.org", "mail to ?"),
+        (
+            "arg0",
+            "str[]",
+            '["mysql", "--token", "x", "--user=ada@example.org", "z"]',
+            '["mysql", "--token", "?", "--user=?", "z"]',
+        ),
+        ("arg0", "str[]", "[]", "[]"),
+        ("arg1", "buf", b"Authorization: Bearer abcdefgh".hex(), "?"),
+        ("arg1", "buf", b"plain".hex() + "\u2026", b"plain".hex() + "\u2026"),
+        ("arg1", "buf", "00ff80", "00ff80"),
+        ("count", "*int32", "5", "5"),
+        ("size", "uint64", None, None),
+    ],
+)
+def test_arguments_of_calls(name: str, kind: str, value: str | None, cleaned: str | None) -> None:
+    other = {"name": "other", "type": "str", "value": "kept"}
+    rows = table("calls", {"args": [{"name": name, "type": kind, "value": value}, other]}, {"args": []})
+    (given, nothing) = column(Redactor(load_protocols()).add({"calls": rows}), "calls", "args")
+    assert nothing == [] and given[1] == other
+    assert given[0]["value"] == cleaned

@@ -6,7 +6,14 @@ import time
 
 import pytest
 
-from tracehound.enrich.secrets import clean_arguments, clean_email, clean_query, clean_text, is_secret_name
+from tracehound.enrich.secrets import (
+    clean_argument,
+    clean_arguments,
+    clean_email,
+    clean_query,
+    clean_text,
+    is_secret_name,
+)
 
 
 @pytest.mark.parametrize(
@@ -218,3 +225,26 @@ def test_hostile_texts_take_linear_time(text: str) -> None:
 
 def test_email_at_the_edges() -> None:
     assert clean_email("@example.com a@b a@b.c") == "@example.com a@b ?"
+
+
+@pytest.mark.parametrize(
+    ("kind", "value", "cleaned"),
+    [
+        ("strings", '["mysql", "-psecret"]', '["mysql", "-p?"]'),
+        ("strings", '["echo", "x\\"y"]', '["echo", "x\\"y"]'),
+        (
+            "strings",
+            '["curl", "--user", "me:word", "--token", "a"...]',
+            '["curl", "--user", "me:?", "--token", "?"...]',
+        ),
+        ("strings", '["sh", ...]', '["sh", ...]'),
+        ("strings", "0x7ffc00001000", "0x7ffc00001000"),
+        ("path", '"/run/getty@tty1.service"', '"/run/getty@tty1.service"'),
+        ("path", '"/d/token=abc"', '"/d/token=?"'),
+        ("str", '"mail me@example.com"', '"mail ?"'),
+        ("sockaddr", "{sa_family=AF_INET, sin_port=htons(80)}", "{sa_family=AF_INET, sin_port=htons(80)}"),
+        ("sigaction", "{sa_handler=0x5, sa_mask=[], sa_flags=0}", "{sa_handler=0x5, sa_mask=[], sa_flags=0}"),
+    ],
+)
+def test_arguments_of_system_calls(kind: str, value: str, cleaned: str) -> None:
+    assert clean_argument("argument", value, kind) == cleaned

@@ -4,11 +4,14 @@ A column that came later is not looked at. `make_tapes.py --rows` writes the row
 """
 
 import json
+import random
 from pathlib import Path
 
 import pytest
 from tests.golden.make_tapes import LARGEST, SCENARIOS, TAPES, rows_of
+from tests.sources.taped import Counted, assert_cut, frame_ends, replayed
 
+from tracehound.replay import TapeReplay
 from tracehound.sources.tape import Tape
 
 NAMES = sorted(SCENARIOS)
@@ -43,3 +46,24 @@ def test_a_golden_tape_gives_its_rows(name: str) -> None:
         if row["table"] in known
     ]
     assert seen == wanted
+
+
+CUTS = 9  # of each tape; at any byte
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_golden_tape_that_is_cut_gives_the_rows_before_the_cut(name: str, tmp_path: Path) -> None:
+    """Those of the whole tape, in their order, then what was under way; in one line where, and why."""
+    path, cut = TAPES / f"{name}.tape", tmp_path / "cut.tape"
+    whole = Counted()
+    with TapeReplay(whole.watch(Tape(path))) as replay:
+        replay.run([whole])
+    data = path.read_bytes()
+    ends, chance = frame_ends(data), random.Random(name)
+    for size in [ends[1], ends[-3], *(chance.randrange(ends[1], ends[-2]) for _ in range(CUTS - 2))]:
+        cut.write_bytes(data[:size])
+        found, notes = replayed(cut)
+        (note,) = [note for note in notes if not note.startswith("this tape lacks records of ")]  # kinds came later
+        position = max(end for end in ends if end <= size)
+        assert note.startswith(f"{cut} is cut at byte {position:,}: ") and note.endswith("rows end there")
+        assert_cut(found, whole.rows, whole.before[ends.index(position) - 1])

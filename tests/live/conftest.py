@@ -6,7 +6,9 @@ Each test starts its own targets, bound to loopback and bounded in time, and loo
 import ctypes
 import os
 import platform
+import random
 import shutil
+import socket
 import struct
 import subprocess
 import sys
@@ -14,6 +16,7 @@ import tempfile
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol
 
@@ -202,7 +205,7 @@ class Running:
             self.objects = self.objects.united(held_by(self.pid))
             time.sleep(0.02)
 
-    def finish(self, timeout_s: float = 60.0) -> Finished:
+    def finish(self, timeout_s: float = 120.0) -> Finished:
         try:
             out, err = self.process.communicate(timeout=timeout_s)
         finally:
@@ -247,7 +250,7 @@ def run_cli(start_cli: StartCli) -> RunCli:
     """Return a function that runs the command line to its end."""
 
     def run(
-        *arguments: object, env: Mapping[str, str] | None = None, timeout_s: float = 60.0, **popen: Any
+        *arguments: object, env: Mapping[str, str] | None = None, timeout_s: float = 120.0, **popen: Any
     ) -> Finished:
         return start_cli(*arguments, env=env or {}, **popen).finish(timeout_s)
 
@@ -285,7 +288,21 @@ def c_target(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Path]:
     return compile_target
 
 
-def wait_for(condition: Callable[[], object], timeout_s: float = 20.0, what: str = "it") -> None:
+def free_port() -> int:
+    """Return a port of loopback that is free and stays so: none of those that the kernel gives to whoever asks for any.
+
+    A connection to such a one, as to a server that is not up yet, may even be one to itself.
+    """
+    first, last = map(int, Path("/proc/sys/net/ipv4/ip_local_port_range").read_text().split())
+    given_to_nobody = range(10_000, first) if first > 11_000 else range(last + 1, 65_536)
+    for port in random.sample(given_to_nobody, min(100, len(given_to_nobody))):
+        with socket.socket() as probe, suppress(OSError):
+            probe.bind(("127.0.0.1", port))
+            return port
+    pytest.fail("no free port of loopback")
+
+
+def wait_for(condition: Callable[[], object], timeout_s: float = 60.0, what: str = "it") -> None:
     """Poll until a condition holds; fail the test if it does not in time."""
     deadline = time.monotonic() + timeout_s
     while not condition():

@@ -4,13 +4,14 @@ import contextlib
 import pwd
 import re
 import shutil
-import socket
 import subprocess
 import tempfile
 import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
+
+from tests.live.conftest import free_port
 
 BINARIES: Final = sorted(Path("/usr/lib/postgresql").glob("*/bin/postgres"), key=lambda path: path.parts[4].zfill(3))
 FOLDER: Final = BINARIES[-1].parent if BINARIES else None
@@ -108,10 +109,3 @@ def find_user(name: str) -> pwd.struct_passwd | None:
         return pwd.getpwnam(name)
     except KeyError:
         return None
-
-
-def free_port() -> int:
-    with socket.socket() as found:
-        found.bind(("127.0.0.1", 0))
-        port: int = found.getsockname()[1]
-        return port

@@ -8,14 +8,15 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Final
 
-SERVER_S: Final = 30.0
+from tests.live.conftest import free_port
+
+SERVER_S: Final = 60.0
 
 
 @contextmanager
 def running_server(folder: Path) -> Iterator[tuple[int, int]]:
     """Run a server until the end of the block; gives its pid and port."""
-    with socket.create_server(("127.0.0.1", 0)) as listener:
-        port = listener.getsockname()[1]
+    port = free_port()
     command = ["redis-server", "--port", str(port), "--bind", "127.0.0.1", "--save", "", "--dir", str(folder)]
     with subprocess.Popen(command, stdout=subprocess.DEVNULL) as process:
         try:

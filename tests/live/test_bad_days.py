@@ -68,7 +68,8 @@ def test_no_root_query_works(run_cli: RunCli, recording: Path) -> None:
     for folder in (recording, *recording.rglob("*"), *recording.parents[:3]):
         folder.chmod(0o755 if folder.is_dir() else 0o644)
     result = run_cli("query", recording, "select count(*) from requests", prefix=[*AS_NOBODY, *TRACEHOUND])
-    assert (result.code, result.err) == (0, "")
+    assert result.code == 0, result.err
+    assert result.err == ""
 
 
 def test_no_btf(run_cli: RunCli) -> None:

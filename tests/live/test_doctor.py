@@ -115,10 +115,10 @@ def test_a_process_is_watched_for_a_moment(run_cli: RunCli) -> None:
 
 
 def test_other_tracehounds_are_listed(run_cli: RunCli, start_cli: StartCli) -> None:
-    with subprocess.Popen(["sleep", "60"]) as target:
+    with subprocess.Popen(["sleep", "300"]) as target:
         running = start_cli("attach", "--pid", target.pid, "--no-record", "--ring-mib", 8)
         try:
-            wait_for(lambda: found_running(run_cli, running.pid), 60, "the attach")
+            wait_for(lambda: found_running(run_cli, running.pid), 120, "the attach")
             (found,) = found_running(run_cli, running.pid)
             assert found["command"] == f"tracehound attach --pid {target.pid} --no-record --ring-mib 8"
             assert found["tables"]["traced"] == [1, 65536] and found["rings"]["data"][1] == 8 << 20
@@ -128,7 +128,7 @@ def test_other_tracehounds_are_listed(run_cli: RunCli, start_cli: StartCli) -> N
             assert any(line.startswith(f" runs  {running.pid}  tracehound attach --pid") for line in text)
         finally:
             target.kill()
-        finished = running.finish(30)
+        finished = running.finish()
         assert finished.code == 0 and "nothing lost" in finished.err, "looking at it has disturbed it"
 
 

@@ -60,6 +60,31 @@ def test_readme_tape_commands_work(tmp_path: Path) -> None:
     assert (tmp_path / "to-show.tape").stat().st_size > 1000
 
 
+def test_readme_call_commands_work(tmp_path: Path) -> None:
+    """Those of the block about calls: what each line of output has in common with what is shown."""
+    shutil.copytree(ROOT / "demo", tmp_path, dirs_exist_ok=True)
+    (block,) = [block for block in readme("console") if "--flame" in block]
+    commands = re.findall(r"^\$ (?:sudo )?\.venv/bin/tracehound (.*)$", block, re.MULTILINE)
+    shown = (
+        r'libc:open64\("',
+        r"openat\(AT_FDCWD</.* = 3</",
+        r"^100\.00 ",
+        r"libc:malloc  \d+$",
+        r"^      __libc_malloc",
+        r"^ls;.*__libc_malloc \d+$",
+    )
+    assert len(commands) == len(shown)
+    for command, pattern in zip(commands, shown, strict=True):
+        result = subprocess.run(
+            ["/bin/sh", "-c", f"{shlex.join(TRACEHOUND)} {command}"], cwd=tmp_path, check=False, capture_output=True,
+            text=True, timeout=60,
+        )  # fmt: skip
+        assert result.returncode == 0, command + result.stderr
+        assert re.search(pattern, result.stdout + result.stderr, re.MULTILINE), command + result.stdout + result.stderr
+        assert "lost: nothing" in result.stderr or command.startswith("flame"), result.stderr
+    assert b"<title>ls" in (tmp_path / "calls.html").read_bytes()
+
+
 def test_readme_library_example_works(state_folder: Path) -> None:
     (block,) = readme("python")
     script = block + "\nprint('rows', trace.requests.to_arrow().num_rows, trace.exit_code)\n"
@@ -163,7 +188,7 @@ def test_target_killed_from_outside(
     os.kill(server, signal.SIGSTOP)  # it must not end with its client
     os.kill(client, signal.SIGKILL)
     try:
-        running.process.wait(20)
+        running.process.wait(60)
     finally:
         os.kill(server, signal.SIGKILL)
     result = running.finish()

@@ -229,7 +229,7 @@ def test_attached_in_mid_session(server: Server, python_target: Target) -> None:
             wait_for(lambda: len(trace.requests.to_arrow()) >= 12, what="the rows")
             client.stdin.write("\n")
             client.stdin.flush()
-            client.wait(20)
+            client.wait(60)
         found = rows(trace.requests)
     unknown = [row for row in found if row["prepared_unknown"]]
     assert len(unknown) == 10

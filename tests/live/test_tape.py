@@ -115,7 +115,8 @@ def test_what_was_written_before_sigkill_is_there(
     answered = {row["resource"] for row in found["requests"].to_pylist() if row["status"] == 200}
     logged = [line.split()[1] for line in log.read_text().splitlines()[1:]]
     assert len(answered) > 5 and answered <= set(logged)
-    assert [row["counter"] for row in found["losses"].to_pylist() if row["stage"] == "tape"] == ["tape_cut"]
+    counters = {row["counter"] for row in found["losses"].to_pylist() if row["stage"] == "tape"}
+    assert "tape_cut" in counters <= {"tape_cut", "incomplete"}
 
 
 def test_a_trace_that_does_not_begin_leaves_no_tape(run_cli: RunCli, tmp_path: Path) -> None:

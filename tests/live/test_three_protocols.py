@@ -14,8 +14,6 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
-import pyarrow as pa
-import pyarrow.compute as pc
 import pytest
 import redis
 from tests.live.conftest import TRACEHOUND, Row, Running, Traced, rows, wait_for
@@ -23,10 +21,11 @@ from tests.live.postgresql_server import FOLDER as POSTGRESQL
 from tests.live.postgresql_server import LOGGED
 from tests.live.test_captures import SAME, SEARCHED
 from tests.sources.packets import read
-from tests.sources.taped import Recut, Rows, frame_ends, replayed
+from tests.sources.taped import Counted, Recut, Rows, assert_cut, frame_ends, replayed
 
 from tracehound import LiveTrace
 from tracehound.recording import Recording
+from tracehound.replay import TapeReplay
 from tracehound.sources.tape import Tape
 
 SECONDS: Final = int(os.environ.get("TRACEHOUND_LIVE_SECONDS", "15"))
@@ -37,7 +36,6 @@ ROLES: Final = ("client", "server")
 SAID: Final = (*SAME, "statement", "statement_id", "rows", "db_user", "db_namespace", "error_message")
 SNAPLEN: Final = "262144"
 CUTS: Final = 8
-KEY: Final = ["role", "protocol", "operation", "resource", "exchange", "request_position", "outcome", "end_ns"]
 
 pytestmark = [
     pytest.mark.skipif(shutil.which("redis-server") is None, reason="redis-server is not installed"),
@@ -227,27 +225,21 @@ def test_a_tape_in_other_pieces_gives_the_same_rows(seed: int, kept: Kept) -> No
     assert_rows(kept.recording, found)
 
 
-def ended(table: pa.Table) -> pa.Table:
-    """Leave out what the end of a tape ended: requests that then had no answer."""
-    return table.filter(pc.equal(table["outcome"], "ok"))
-
-
 def test_a_tape_cut_at_any_byte_gives_the_rows_before_the_cut(kept: Kept, tmp_path: Path) -> None:
-    """Each of them is a row of the whole, and one line says where it was cut."""
-    data, cut = kept.tape.read_bytes(), tmp_path / "cut.tape"
-    first = frame_ends(data)[1]  # header and layout
-    whole = ended(kept.recording.table("requests"))
+    """They are the first of each table, as in the whole; one line says where it was cut."""
+    data, cut, whole = kept.tape.read_bytes(), tmp_path / "cut.tape", Counted()
+    with TapeReplay(whole.watch(Tape(kept.tape))) as replay:
+        replay.run([whole])
+    assert_rows(kept.recording, whole.rows)
+    ends = frame_ends(data)
     rolls = random.Random(len(data))
     reached = 0
-    for size in sorted(rolls.randrange(first, len(data)) for _ in range(CUTS)):
+    for size in [*(rolls.randrange(ends[1], ends[-3]) for _ in range(CUTS)), ends[-3]]:
         cut.write_bytes(data[:size])
-        found, notes = replayed(cut)
-        (note,) = notes
-        assert "\n" not in note and f"{cut} is cut at byte" in note
-        if "requests" in found:
-            some = ended(found["requests"])
-            known = whole.select(KEY).to_pylist()
-            assert [row for row in some.select(KEY).to_pylist() if row not in known] == []
-            assert some.num_rows >= reached
-            reached = some.num_rows
-    assert reached > 0
+        found, (note,) = replayed(cut)
+        position = max(end for end in ends if end <= size)
+        assert "\n" not in note and f"{cut} is cut at byte {position:,}" in note
+        before = whole.before[ends.index(position) - 1]
+        assert_cut(found, whole.rows, before)
+        reached = max(reached, before.get("requests", 0))
+    assert reached > 50

@@ -140,3 +140,21 @@ def test_the_width_of_a_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
     assert columns_of(io.StringIO()) == 123
     monkeypatch.setenv("COLUMNS", "wide")
     assert columns_of(io.StringIO(), 99) == 99
+
+
+def test_a_name_of_an_address_stands_beside_it_where_there_is_room() -> None:
+    named = {"peer_service_inferred": True, "remote_ip": "203.0.113.9"}
+    refused = {"event": "error", "service": "web", "pid": 42, "time_ns": 2, "remote_ip": "::1", "remote_port": 9}
+    tables = {
+        "requests": batch("requests", [call("web", "api.example", 443, time_ns=3, **named)]),
+        "connections": batch("connections", [refused | {"error": "ETIMEDOUT", "remote_name": "db.example"}]),
+    }
+    for width, shown in (
+        (140, ("web[42] → db.example [::1]:9  ", "web[42] → api.example 203.0.113.9:443  ")),
+        (120, ("web[42] → db.example [::1]:9  ", "web[42] → api.example :443  ")),
+        (96, ("web[42] → db.example :9  ", "web[42] → api.example :…  ")),
+    ):
+        stream = io.StringIO()
+        LiveRows(stream, width=width).write(tables)
+        for line, text in zip(stream.getvalue().splitlines(), shown, strict=True):
+            assert text in line

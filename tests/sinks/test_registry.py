@@ -22,5 +22,5 @@ def test_each_module_is_an_output_of_its_name_with_a_test_and_a_row_in_the_page(
 
 
 def test_an_unknown_output_is_told_with_those_there_are() -> None:
-    with pytest.raises(UsageError, match=r"no output csv\. Outputs: console, jsonl, parquet"):
+    with pytest.raises(UsageError, match=r"no output csv\. Outputs: console, flame, folded, jsonl, parquet, pprof"):
         kind("csv")

@@ -237,3 +237,21 @@ def test_what_nobody_asked_for_is_no_call() -> None:
     sides.finish()
     assert [group.requests for group in sides.calls.groups.values()] == [1]
     assert not sides.served.groups
+
+
+def test_a_name_of_an_address_stands_beside_it() -> None:
+    named = {"peer_service_inferred": True, "remote_ip": "203.0.113.9"}
+    refused = {"event": "error", "service": "web", "remote_ip": "::1", "remote_port": 9, "error": "ETIMEDOUT"}
+    requests = [call("web", "api.example", 443, **named)] * 2
+    requests += [
+        call("web", "cdn.example", 443, **(named | {"remote_ip": ip})) for ip in ("203.0.113.1", "203.0.113.2")
+    ]
+    summary = summary_of(
+        {"requests": batch("requests", requests)},
+        {"connections": batch("connections", [refused | {"remote_name": "db.example"}])},
+    )
+    text = render(summary, ENDING, width=140)
+    assert "→ api.example 203.0.113.9:443  " in text
+    assert "→ cdn.example :443  " in text  # of several addresses none
+    assert "web → db.example [::1]:9" in text
+    assert "→ api.example :443  " in render(summary, ENDING, width=80)

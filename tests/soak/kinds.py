@@ -6,6 +6,7 @@ The checks are those of the tests beside the source; here they get more inputs, 
 import random
 from collections.abc import Callable, Mapping
 from functools import cache
+from pathlib import Path
 from typing import Any, Final
 
 from tests.decode.records import CLIENT, FRAMED, HEAD_TAIL, SERVER, UNKNOWN, Recorder, Socket
@@ -19,7 +20,9 @@ from tests.native.test_drain import (
 from tests.native.test_split import test_any_bytes_are_split_within_bounds
 from tests.protocols.checker import Driver, Vector, check_true
 from tests.protocols.test_protocol import PROTOCOLS, check_sound, damage, feed_in_pieces, vectors_of
+from tests.symbols import damage as damaged_files
 
+from tracehound import native
 from tracehound.protocols import Protocol
 
 LIMITS: Final[dict[str, Any]] = {"windows_bytes": 90_000, "waiting_requests": 3, "response_timeout_ns": 50 * MS}
@@ -155,14 +158,26 @@ def by_hypothesis(test: Any) -> Callable[[int], None]:
 
 
 # name -> (the kind, its share of all inputs)
+@cache
+def code_file() -> bytes:
+    """Return a file of code that is there wherever this runs: our own."""
+    return next(Path(native.__file__).parent.glob("_native*.so")).read_bytes()
+
+
+def elf_damaged(number: int) -> None:
+    """One ELF file with bytes changed or cut: all that can be asked of it has an answer, or is refused."""
+    damaged_files.read_everything(damaged_files.damage(code_file(), random.Random(number)))
+
+
 KINDS: Final[Mapping[str, tuple[Callable[[int], None], float]]] = {
-    "parse_damaged": (parse_damaged, 0.32),
+    "parse_damaged": (parse_damaged, 0.319),
     "parse_recut": (parse_recut, 0.2),
     "parse_mixed": (parse_mixed, 0.2),
     "decode_damaged": (decode_damaged, 0.003),
     "decode_wild": (decode_wild, 0.03),
     "drain_events": (drain_events, 0.04),
     "drain_bytes": (drain_bytes, 0.191),
+    "elf_damaged": (elf_damaged, 0.001),
     "hypothesis_decode": (by_hypothesis(test_nothing_raises_and_cuts_change_nothing), 0.001),
     "hypothesis_split": (by_hypothesis(test_any_bytes_are_split_within_bounds), 0.015),
 }

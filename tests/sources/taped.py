@@ -208,3 +208,53 @@ def frame_ends(data: bytes) -> list[int]:
         at += FRAME.size + FRAME.unpack_from(data, at)[0]
         ends.append(at)
     return ends[1:]
+
+
+class Counted(Collected):
+    """A sink that also knows how many rows of each table there were before each frame; `watch` its tape."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.before: list[dict[str, int]] = []  # by the number of the frame; the last: all that the end did not make
+
+    def watch(self, tape: Tape) -> Any:
+        sink = self
+
+        class Watched:
+            def __getattr__(self, name: str) -> Any:
+                return getattr(tape, name)
+
+            def frames(self) -> Iterator[Frame]:
+                sink.before.clear()  # the first look is for the settings
+                for frame in tape.frames():
+                    sink.before.append({name: rows.num_rows for name, rows in sink.rows.items()})
+                    yield frame
+
+        return Watched()
+
+
+# Rows that the end makes of what is under way: the columns that a whole tape knows better
+UNDER_WAY: dict[tuple[str, str], tuple[str, ...]] = {
+    ("connections", "open"): ("fd", "tid", "generation"),  # its first call is not there
+    ("connections", "accept"): ("fd", "tid", "generation", "pid"),
+    ("connections", "close"): ("protocol", "why"),
+}
+
+
+def assert_cut(found: Rows, whole: Rows, before: Mapping[str, int]) -> None:
+    """Check rows of a tape that is cut: those that the frames before the cut give, first and as in the whole one.
+
+    `before`: how many those are, by table. Behind them stands what is under way, ended; nothing else.
+    """
+    for name in found.keys() | before.keys():
+        rows, first = found[name], before.get(name, 0)
+        assert rows.slice(0, first).equals(whole[name].slice(0, first) if first else rows.slice(0, 0)), name
+        every = whole[name].to_pylist() if name in whole else []
+        for row in rows.slice(first).to_pylist():
+            if row in every or name == "losses" or row.get("event") == "snapshot":
+                continue
+            if name == "requests":
+                assert row["outcome"] in ("no_response", "unknown"), row
+                continue
+            better = UNDER_WAY[name, row["event"]]
+            assert {**row, **dict.fromkeys(better)} in [{**each, **dict.fromkeys(better)} for each in every], row

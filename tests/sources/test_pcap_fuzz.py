@@ -122,14 +122,13 @@ def test_any_packets(found: list[tuple[bytes, int, int]]) -> None:
             assert len(segment.payload) <= segment.size
 
 
-@pytest.mark.parametrize("seed", range(100))
+@pytest.mark.parametrize("seed", range(200))
 def test_whatever_the_capture_missed_no_answer_is_given_to_another_request(seed: int, tmp_path: Path) -> None:
-    """Each answer names its request by its status. Half of the connections pipeline, and do so from their beginning:
-    decode takes one that has taken turns for one that always does."""
+    """Each answer names its request by its status. Half of the connections pipeline, now and then."""
     chance, pipelines = random.Random(seed), seed % 2
     talk, asked = Talk(isn=(chance.randrange(2**32), chance.randrange(2**32))).open(), 0
     while asked < 40:
-        numbers = range(asked, asked + chance.choice((1, 2, 4) if pipelines and asked else (1 + pipelines,)))
+        numbers = range(asked, asked + chance.choice((1, 2, 4) if pipelines else (1,)))
         asked = numbers.stop
         for number in numbers:
             talk.send(0, p.request(f"/{number}") if number % 3 else p.request(f"/{number}?{'q' * 3000}"))
@@ -140,9 +139,9 @@ def test_whatever_the_capture_missed_no_answer_is_given_to_another_request(seed:
         talk.time_ns += chance.choice((0, 0, 2_000_000_000))
     talk.close()
     rate = chance.choice((0.01, 0.05, 0.2, 0.5))
-    first = 10 if pipelines else chance.choice((0, 3, 3, 3))
+    first = chance.choice((0, 3, 3, 3))
     left = [one for at, one in enumerate(talk.packets) if at < first or chance.random() >= rate]
-    snap = chance.choice((1 << 18, 100)) if rate < 0.2 else 1 << 18
+    snap = chance.choice((1 << 18, 100))
     rows = read_bytes(tmp_path, p.pcap(left, snap=snap))
     found = {int(row["resource"].split("?")[0][1:]): row for row in rows.of("requests")}
     assert len(found) == len(rows.of("requests"))

@@ -33,7 +33,7 @@ def writer_of(path: Path, cap_bytes: int = 1 << 20) -> TapeWriter:
 
 def test_what_is_written_is_read(path: Path) -> None:
     writer = writer_of(path)
-    raw = b"".join(traffic().raw)
+    raw = 4 * b"".join(traffic().raw)  # much more than the layout, which a tape has too
     writer.put(writer.pack(raw, 3), 9)
     writer.put_counts(7, {("drain", "damaged"): 2})
     writer.put_finish(8)

@@ -2,6 +2,8 @@
 
 import ctypes
 import os
+import platform
+import shutil
 import subprocess
 import time
 from collections.abc import Iterator
@@ -12,16 +14,22 @@ from typing import Any, BinaryIO
 
 import numpy as np
 import numpy.typing as npt
+import pytest
 
-from tracehound.symbols import ehframe
 from tracehound.symbols.elf import Elf
+from tracehound.symbols.go import go_table
+from tracehound.symbols.go_rows import unwind_rows
 from tracehound.symbols.unwind import SAMPLE, Mapping, Table, make_ranges
 
 FOLDER = Path(__file__).parent / "programs"
 PTRACE_GETREGS, PTRACE_DETACH, PTRACE_SEIZE, PTRACE_INTERRUPT = 12, 17, 0x4206, 0x4207
 PAUSE = "34"  # the call that stop() of the programs waits in
+FUTEX = "202"
 WALL = 0x40000000  # __WALL: threads too
 RBP, RIP, RSP = 4, 16, 19  # places in struct user_regs_struct
+
+needs_x86 = pytest.mark.skipif(platform.machine() != "x86_64", reason="stacks are walked on x86-64 only")
+needs_gdb = pytest.mark.skipif(not shutil.which("gdb"), reason="gdb is not installed")
 
 _libc = ctypes.CDLL(None, use_errno=True)
 _libc.ptrace.argtypes = [ctypes.c_long, ctypes.c_long, ctypes.c_void_p, ctypes.c_void_p]
@@ -30,7 +38,10 @@ _libc.ptrace.restype = ctypes.c_long
 
 @dataclass
 class Captured:
-    """One stopped thread, as a probe would hand it over."""
+    """One stopped thread, as a probe would hand it over.
+
+    `registers` as in struct user_regs_struct; `maps` is what /proc had.
+    """
 
     tables: list[Table]
     ranges: npt.NDArray[Any]
@@ -38,6 +49,8 @@ class Captured:
     stack: bytes
     elfs: list[Elf]
     mappings: list[Mapping]
+    registers: tuple[int, ...] = ()
+    maps: str = ""
 
 
 def compile_program(folder: Path, source: str, *flags: str) -> Path:
@@ -49,26 +62,29 @@ def compile_program(folder: Path, source: str, *flags: str) -> Path:
 
 
 @contextmanager
-def waiting(program: Path, *arguments: str) -> Iterator[tuple[int, int]]:
-    """Run a program until it waits in stop(); yields its pid and the thread that waits."""
+def waiting(program: Path, *arguments: str, call: str = PAUSE) -> Iterator[tuple[int, int]]:
+    """Run a program until it waits in a system call; yields its pid and the thread that waits, which it prints."""
     with subprocess.Popen([str(program), *arguments], stdout=subprocess.PIPE) as process:
         try:
             assert process.stdout
             tid = int(process.stdout.readline())
-            _wait_for_pause(process, tid)
+            _wait_for_call(process, tid, call)
             yield process.pid, tid
         finally:
             process.kill()
 
 
-def _wait_for_pause(process: subprocess.Popen[bytes], tid: int) -> None:
+def _wait_for_call(process: subprocess.Popen[bytes], tid: int, call: str) -> None:
     calls = Path(f"/proc/{process.pid}/task/{tid}/syscall")
-    while process.poll() is None and calls.read_text().split()[0] != PAUSE:
+    while process.poll() is None and calls.read_text().split()[0] != call:
         time.sleep(0.001)
 
 
-def capture(pid: int, tid: int, stack_bytes: int = 65536) -> Captured:
-    """Stop a thread, copy its registers, stack and mappings, let it go on; only what is executable is mapped."""
+def capture(pid: int, tid: int, stack_bytes: int = 65536, with_files: bool = True) -> Captured:
+    """Stop a thread, copy its registers, stack and mappings, let it go on; only what is executable is mapped.
+
+    Without files only registers and stack are there.
+    """
     _ptrace(PTRACE_SEIZE, tid)
     try:
         _ptrace(PTRACE_INTERRUPT, tid)
@@ -76,19 +92,21 @@ def capture(pid: int, tid: int, stack_bytes: int = 65536) -> Captured:
         registers = (ctypes.c_uint64 * 27)()
         _ptrace(PTRACE_GETREGS, tid, ctypes.addressof(registers))
         sp = registers[RSP]
-        lines = [line.split(maxsplit=5) for line in Path(f"/proc/{pid}/maps").read_text().splitlines()]
+        maps = Path(f"/proc/{pid}/maps").read_text()
+        lines = [line.split(maxsplit=5) for line in maps.splitlines()]
         spans = [[int(part, 16) for part in line[0].split("-")] for line in lines]
         end = next(end for start, end in spans if start <= sp < end)
         with open(f"/proc/{pid}/mem", "rb") as memory:
             memory.seek(sp)
             stack = memory.read(min(stack_bytes, end - sp))
-            elfs, mappings = _map(lines, spans, memory)
+            elfs, mappings = _map(lines, spans, memory) if with_files else ([], [])
     finally:
         _libc.ptrace(PTRACE_DETACH, tid, None, None)
     ranges = make_ranges(mappings)
     sample = (registers[RIP], sp, registers[RBP], 0, len(stack), 0, len(ranges), 0)
-    tables = [Table(ehframe.build_rows(elf)) for elf in elfs]
-    return Captured(tables, ranges, np.array([sample], dtype=SAMPLE), stack, elfs, mappings)
+    tables = [Table(unwind_rows(elf, go_table(elf))) for elf in elfs]
+    samples = np.array([sample], dtype=SAMPLE)
+    return Captured(tables, ranges, samples, stack, elfs, mappings, tuple(registers), maps)
 
 
 def _map(lines: list[list[str]], spans: list[list[int]], memory: BinaryIO) -> tuple[list[Elf], list[Mapping]]:

@@ -4,28 +4,27 @@ import os
 from collections.abc import Callable
 from pathlib import Path
 
-import numpy as np
 import pytest
 
-from tracehound.symbols.cache import cache_folder, load_rows, store_rows
-from tracehound.symbols.ehframe import ROW
+from tracehound.symbols import cache
+from tracehound.symbols.cache import cache_folder, load, store
 
-BUILD_ID = bytes(range(20))
-ROWS = np.array([(0, 8, 1, 0), (16, 16, 2, -2), (90, 0, 0, 0)], dtype=ROW)
+KEY = bytes(range(20)).hex()
+PARTS = {"rows": bytes(range(24)), "of": b"five5", "none": b""}
+FILE = f"{KEY}.tables"
 
 
 def test_round_trip(tmp_path: Path) -> None:
     folder = tmp_path / "a" / "b"
-    assert load_rows(BUILD_ID, folder) is None
-    assert store_rows(BUILD_ID, ROWS, folder)
-    found = load_rows(BUILD_ID, folder)
-    assert found is not None
-    assert np.array_equal(found, ROWS)
+    assert load(KEY, "tables", folder) is None
+    assert store(KEY, "tables", PARTS, folder)
+    assert {name: bytes(part) for name, part in (load(KEY, "tables", folder) or {}).items()} == PARTS
+    assert load(KEY, "code", folder) is None
     (file,) = folder.iterdir()
-    assert file.name == f"{BUILD_ID.hex()}.eh"
+    assert file.name == FILE
     assert (file.stat().st_mode & 0o777, folder.stat().st_mode & 0o777) == (0o600, 0o700)
-    assert store_rows(BUILD_ID, ROWS[:0], folder)
-    assert len(load_rows(BUILD_ID, folder)) == 0  # type: ignore[arg-type]
+    assert store(KEY, "tables", {}, folder)
+    assert load(KEY, "tables", folder) == {}
 
 
 def _flip(at: int) -> Callable[[Path], object]:
@@ -50,7 +49,7 @@ def _pipe(file: Path) -> None:
 @pytest.mark.parametrize(
     "change",
     [
-        *(pytest.param(_flip(at), id=f"byte {at}") for at in (0, 8, 12, 16, 40, 48, 64, -1)),
+        *(pytest.param(_flip(at), id=f"byte {at}") for at in (0, 8, 12, 16, 32, 56, 128, 150, -1)),
         pytest.param(lambda file: os.truncate(file, 70), id="cut off"),
         pytest.param(lambda file: os.truncate(file, 20), id="header cut off"),
         pytest.param(lambda file: file.write_bytes(file.read_bytes() + bytes(8)), id="longer"),
@@ -66,26 +65,36 @@ def _pipe(file: Path) -> None:
     ],
 )  # fmt: skip
 def test_distrusts(tmp_path: Path, change: Callable[[Path], object]) -> None:
-    store_rows(BUILD_ID, ROWS, tmp_path)
-    change(tmp_path / f"{BUILD_ID.hex()}.eh")
-    assert load_rows(BUILD_ID, tmp_path) is None
+    store(KEY, "tables", PARTS, tmp_path)
+    change(tmp_path / FILE)
+    assert load(KEY, "tables", tmp_path) is None
 
 
 def test_of_another_build(tmp_path: Path) -> None:
-    store_rows(BUILD_ID, ROWS, tmp_path)
-    other = BUILD_ID[::-1]
-    (tmp_path / f"{BUILD_ID.hex()}.eh").rename(tmp_path / f"{other.hex()}.eh")
-    assert load_rows(other, tmp_path) is None
+    store(KEY, "tables", PARTS, tmp_path)
+    (tmp_path / FILE).rename(tmp_path / f"{KEY[::-1]}.tables")
+    assert load(KEY[::-1], "tables", tmp_path) is None
 
 
 def test_where_it_cannot_be_kept(tmp_path: Path) -> None:
     (tmp_path / "file").write_bytes(b"")
-    assert not store_rows(BUILD_ID, ROWS, tmp_path / "file")
-    assert not store_rows(b"", ROWS, tmp_path)
+    assert not store(KEY, "tables", PARTS, tmp_path / "file")
+    for key in ("", "../x", "A", ".x", "a" * 300):
+        assert not store(key, "tables", PARTS, tmp_path)
+        assert load(key, "tables", tmp_path) is None
     (tmp_path / "open").mkdir()
     (tmp_path / "open").chmod(0o777)
-    assert not store_rows(BUILD_ID, ROWS, tmp_path / "open")
+    assert not store(KEY, "tables", PARTS, tmp_path / "open")
     assert not list((tmp_path / "open").iterdir())
+
+
+def test_the_oldest_give_way(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for age, key in enumerate(("c", "b", "a")):
+        store(key, "tables", {"x": bytes(1000)}, tmp_path)
+        os.utime(tmp_path / f"{key}.tables", (1000 - age, 1000 - age))
+    monkeypatch.setattr(cache, "FOLDER_LIMIT", 3500)
+    store("d", "tables", {"x": bytes(1000)}, tmp_path)
+    assert {one.name for one in tmp_path.iterdir()} == {"b.tables", "c.tables", "d.tables"}
 
 
 @pytest.mark.parametrize(("home", "is_used"), [("/x/cache", True), ("relative", False), ("", False)])
@@ -93,4 +102,4 @@ def test_folder(monkeypatch: pytest.MonkeyPatch, home: str, is_used: bool) -> No
     monkeypatch.setenv("XDG_CACHE_HOME", home)
     monkeypatch.setenv("HOME", "/home/one")
     root = Path(home if is_used else "/home/one/.cache")
-    assert cache_folder() == root / "tracehound" / "unwind" / "v1"
+    assert cache_folder() == root / "tracehound" / "symbols" / "v2"

@@ -1,15 +1,18 @@
 """ELF files: functions as readelf has them, ids, segments, where debug files are; damage is one kind of error."""
 
 import lzma
+import os
 import shutil
 import subprocess
 from pathlib import Path
 
+import numpy as np
 import pytest
 from tests.symbols.stopped import compile_program
 
 from tracehound.errors import TargetError
 from tracehound.symbols.elf import PT_LOAD, Elf, debug_file
+from tracehound.symbols.functions import SYMBOL, Symbols, read_table
 
 pytestmark = pytest.mark.skipif(not shutil.which("objcopy"), reason="binutils are not installed")
 
@@ -114,6 +117,54 @@ def test_debug_files(program: Path, tmp_path: Path) -> None:
     assert debug_file(elf, tmp_path, root) is None
 
 
+def test_endless_debug_files(program: Path, tmp_path: Path) -> None:
+    """What a link names may be put there by the program's user: a pipe or a device ends no look-up."""
+    linked = tmp_path / "program.debug"
+    run("objcopy", "--only-keep-debug", program, linked)
+    bare = stripped(program, tmp_path)
+    run("objcopy", f"--add-gnu-debuglink={linked}", bare)
+    linked.unlink()
+    os.mkfifo(linked)
+    assert debug_file(Elf.open(bare), tmp_path, tmp_path / "debug") is None
+    linked.unlink()
+    linked.symlink_to("/dev/zero")
+    assert debug_file(Elf.open(bare), tmp_path, tmp_path / "debug") is None
+    with pytest.raises(TargetError, match="no regular file"):
+        Elf.open("/dev/zero")
+
+
+def test_descriptor_and_shrunken_file(program: Path, tmp_path: Path) -> None:
+    copy = tmp_path / "copy"
+    copy.write_bytes(program.read_bytes())
+    with copy.open("rb") as file:
+        elf = Elf.open(file.fileno(), "copy")
+    copy.unlink()
+    assert len(elf.symbols.named("recurse")) == 1
+    copy.write_bytes(program.read_bytes())
+    elf = Elf.open(copy)
+    assert elf.sections
+    os.truncate(copy, 5000)  # a mapping of it would end this process
+    with pytest.raises(TargetError, match="cut off"):
+        elf.section(".symtab")
+    assert len(elf.symbols) == 0
+
+
+def test_functions_inside_functions() -> None:
+    table = np.zeros(4, dtype=SYMBOL)
+    table["value"], table["size"], table["name"] = [100, 120, 400, 500], [200, 8, 0, 10], [1, 7, 13, 18]
+    table["info"], table["section"] = [2, 10, 2, 2], 1
+    symbols = Symbols.of([read_table(table.tobytes(), b"\0outer\0inner\0open\0last@V1\0")])
+    wanted = {99: None, 100: "outer", 120: "inner", 127: "inner", 128: "outer", 299: "outer", 300: None, 499: "open"}
+    wanted |= {500: "last@V1", 510: None}
+    assert {at: one and one.name for at in wanted for one in [symbols.at(at)]} == wanted
+    indices = symbols.indices_at(np.array(list(wanted), dtype="u8"))
+    assert [None if at < 0 else symbols.name(at) for at in indices] == list(wanted.values())
+    assert [one.size for one in symbols] == [200, 8, 100, 10]
+    assert [one.is_resolver for one in symbols] == [False, True, False, False]
+    assert [one.name for one in symbols.named("last")] == ["last@V1"]
+    assert symbols.named("") == symbols.named("ast@V1\0") == symbols.named("ner") == []
+
+
 def test_compressed_sections(program: Path, tmp_path: Path) -> None:
     packed = tmp_path / "packed"
     run("objcopy", "--compress-debug-sections=zlib-gabi", program, packed)
@@ -128,7 +179,7 @@ def test_compressed_sections(program: Path, tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("content", "text"),
     [
-        (b"", "cannot be read"),
+        (b"", "not a 64-bit little-endian ELF"),
         (b"#!/bin/sh\n" * 20, "not a 64-bit little-endian ELF"),
         (b"\x7fELF\x01\x01" + bytes(100), "not a 64-bit little-endian ELF"),
         (b"\x7fELF\x02\x01", "not a 64-bit little-endian ELF"),

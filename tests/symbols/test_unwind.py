@@ -1,7 +1,5 @@
 """Stacks: equal to gdb's on programs that wait at known places; C equal to Python on anything; replayed from a file."""
 
-import platform
-import shutil
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -9,10 +7,12 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tests.symbols.stopped import Captured, capture, compile_program, gdb_stack, waiting
+from tests.symbols.stopped import Captured, capture, compile_program, gdb_stack, needs_gdb, needs_x86, waiting
 
 from tracehound.symbols import ehframe
 from tracehound.symbols.unwind import (
+    CHAIN,
+    FRAME_CHAIN,
     FRAME_GUESSED,
     FRAME_RETURN,
     RANGE,
@@ -25,6 +25,7 @@ from tracehound.symbols.unwind import (
     Table,
     make_ranges,
     repair_stack,
+    splice,
     unwind,
     unwind_slowly,
 )
@@ -36,9 +37,6 @@ BUILDS = {
     "frame_pointer": ("-O1", "-fno-omit-frame-pointer"),
     "static": ("-O2", "-static"),
 }
-
-needs_x86 = pytest.mark.skipif(platform.machine() != "x86_64", reason="stacks are walked on x86-64 only")
-needs_gdb = pytest.mark.skipif(not shutil.which("gdb"), reason="gdb is not installed")
 
 
 def walk(captured: Captured, max_depth: int = 256) -> Stacks:
@@ -218,15 +216,81 @@ def test_equal_on_anything(
     max_depth: int,
 ) -> None:
     tables = [Table(np.array(sorted(one), dtype=ehframe.ROW)) for one in (rows, others)]
-    ranges = np.array([(0x8000, 0x8100, 0x8000, 0), (0x8100, 0x8180, 0x8000, 1), (0x8180, 0x8200, 0, -1)], dtype=RANGE)
+    ranges = np.array(
+        [(0x8000, 0x8100, 0x8000, 0), (0x8100, 0x8180, 0x8000, 1), (0x8180, 0x81F0, 0, -1), (0x81F0, 0x8200, 0, -2)],
+        dtype=RANGE,
+    )
     stack = b"".join(word.to_bytes(8, "little") for word in words)
     samples = np.array(
-        [(ip, sp, bp, 0, len(stack), 0, 3, 0) for ip, bp in registers for sp in (BASE, BASE + 3, ip, (1 << 64) - 16)],
+        [
+            (ip, sp, bp, 0, len(stack), first, count, 0)
+            for ip, bp in registers
+            for sp in (BASE, BASE + 3, ip, (1 << 64) - 16)
+            for first, count in ((0, 4), (0, 0), (1, 2), (0, 1))
+        ],
         dtype=SAMPLE,
     )
     assert_equal(
         unwind(tables, ranges, samples, stack, max_depth), unwind_slowly(tables, ranges, samples, stack, max_depth)
     )
+
+
+def spliced(frames: list[int], chain: list[int], max_depth: int) -> list[int]:
+    """Return what `splice` makes of one truncated stack, said plainly."""
+    for common in range(len(frames), 0, -1):
+        best, rest = 0, list[int]()
+        for at in range(len(chain)):
+            run = 0
+            while run < common and run <= at and chain[at - run] == frames[common - 1 - run]:
+                run += 1
+            if run > best:
+                best, rest = run, chain[at + 1 :]
+        if best:
+            return [*frames, *rest][:max_depth]
+    return frames
+
+
+FEW = st.integers(1, 4)
+
+
+@settings(max_examples=300, deadline=None)
+@given(st.lists(st.tuples(st.lists(FEW, max_size=6), st.lists(FEW, max_size=8), st.booleans()), max_size=4))
+def test_a_truncated_stack_goes_on_with_the_chain(stacks: list[tuple[list[int], list[int], bool]]) -> None:
+    found = Stacks.empty(len(stacks), 8)
+    chains, content = np.zeros(len(stacks), CHAIN), b"x"  # not aligned
+    expected = []
+    for number, (frames, chain, is_cut) in enumerate(stacks):
+        found.addresses[number, : len(frames)], found.depths[number] = frames, len(frames)
+        found.statuses[number] = Status.TRUNCATED if is_cut else Status.COMPLETE
+        chains[number] = len(content), len(chain)
+        content += b"".join(word.to_bytes(8, "little") for word in chain)
+        expected.append(spliced(frames, chain, 8) if is_cut else frames)
+    splice(found, chains, np.frombuffer(content, np.uint8))
+    for number, (frames, _, _) in enumerate(stacks):
+        depth = found.depths[number]
+        assert found.addresses[number, :depth].tolist() == expected[number]
+        new = FRAME_RETURN | FRAME_GUESSED | FRAME_CHAIN
+        assert found.kinds[number, :depth].tolist() == [0] * len(frames) + [new] * (depth - len(frames))
+
+
+def test_a_chain_that_points_out_is_refused() -> None:
+    for at, count in ((0, 2), (9, 1), (16, 1), (1 << 63, 1), (0, 1 << 61), (8, 1 << 63)):
+        with pytest.raises(ValueError, match="a chain lies beyond"):
+            splice(Stacks.empty(1, 4), np.array([(at, count)], CHAIN), np.zeros(15, np.uint8))
+    with pytest.raises(ValueError, match="1 stacks and 2 chains"):
+        splice(Stacks.empty(1, 4), np.zeros(2, CHAIN), np.zeros(15, np.uint8))
+
+
+def test_room_is_used_again() -> None:
+    ranges = make_ranges([Mapping(0, 4096, 0, -1, None)])
+    samples = np.zeros(2, dtype=SAMPLE)
+    samples["ranges"] = 1
+    room = Stacks.empty(3, 4)
+    found = unwind([], ranges, samples, bytes(8), room=room)
+    assert found.addresses.base is room.addresses
+    assert found.statuses.tolist() == [Status.FP_USED] * 2
+    with pytest.raises(ValueError, match="room for 3 stacks, not for 4"):
+        unwind([], ranges, np.zeros(4, dtype=SAMPLE), b"", room=room)
 
 
 @pytest.mark.parametrize("file", sorted(GOLDEN.glob("*.npz")), ids=lambda path: path.stem)

@@ -31,7 +31,8 @@ _INTERRUPTED: Final = 130
 _REFUSED: Final = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO)  # by whatever takes the output
 _DESCRIPTION: Final = """\
 Tracehound shows what Linux programs really do: which processes ran, who talked to
-whom, every HTTP request, Redis command and SQL statement with its time and outcome.
+whom, every HTTP request, Redis command and SQL statement with its time and outcome;
+and calls of functions and system calls, with arguments and stacks.
 From outside, with eBPF; nothing is changed or restarted."""
 _EXAMPLES: Final = """\
 examples:
@@ -39,6 +40,8 @@ examples:
   sudo tracehound attach --pid 4242
   tracehound query last "select * from requests where status >= 500"
   tracehound replay web.pcap --output -
+  sudo tracehound call sys:%file -- ls
+  sudo tracehound call --stack --flame calls.html libc:malloc -- ls
   tracehound doctor
 
 `tracehound COMMAND --help` tells more."""

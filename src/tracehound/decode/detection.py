@@ -105,7 +105,7 @@ class Detection:
         connection.change_facts()
         self._parsing.protocols_of[connection.id] = (protocol.name, None)
         if (stream.skipped or other.skipped) and not connection.joined:
-            self._pairing.join(connection)
+            self._pairing.trials.join(connection, piece.time_ns)
         for one in (stream, other):
             one.synced = one.synced and not one.skipped
             one.capture = CAPTURE_FRAMED

@@ -12,6 +12,7 @@ from tracehound.protocols._buffer import StreamBuffer
 from tracehound.protocols._protocol import Protocol, Request, Response
 
 FAR: Final = 1 << 62  # a position that no stream reaches
+GAP: Final = 1 << 16  # a row's flag, beside those of messages: bytes of its connection were lost while it was open
 REMEMBERED: Final = 512  # calls whose times are kept for one unfinished message
 
 
@@ -144,6 +145,27 @@ class Stream:
 
 
 @final
+class Trial:
+    """Exchanges that hold if the connection takes turns, which is not certain: `trials.py`."""
+
+    __slots__ = ("answering", "asked", "end_ns", "held", "needed", "slowest_ns", "was_quiet", "weight")
+
+    def __init__(self, needed: int) -> None:
+        self.asked: Exchange | None = None  # without an answer
+        self.answering: Exchange | None = None  # its answer has begun
+        self.held: list[Exchange] = []  # answered, oldest first
+        self.needed = needed  # weight at which it is certain
+        self.weight = 0
+        self.was_quiet = False  # for a second: certain if the next answer shows that none was lost
+        self.end_ns = 0  # of the newest answer
+        self.slowest_ns = 0
+
+    def is_resting(self) -> bool:
+        """Say whether all that was asked is answered."""
+        return self.asked is None and self.answering is None
+
+
+@final
 class Connection:
     """One connection: both directions, the protocol spoken, and the requests without an answer."""
 
@@ -151,7 +173,7 @@ class Connection:
         "attempt", "began_ns", "cookie", "error_count", "facts", "facts_batch", "facts_slot", "given_up", "id",
         "is_early_hold", "joined", "last_request_ns", "opened", "orphans", "owed", "paired", "parked", "pipelined",
         "ports", "protocol", "queue", "queued_bytes", "record", "redetected", "role", "side", "slowest_ns", "state",
-        "streams", "turns", "waiting", "waiting_by_key", "why",
+        "streams", "trial", "turns", "waiting", "waiting_by_key", "watched_ns", "why",
     )  # fmt: skip
 
     def __init__(self, cookie: int, attempt: int, began_ns: int) -> None:
@@ -183,7 +205,9 @@ class Connection:
         self.turns = 0  # requests that were answered while no other waited
         self.owed = 0  # while not paired: answers that are still to come to what was sent before
         self.orphans = 0  # while paired: answers without a request since the last one that had one
+        self.trial: Trial | None = None  # while not paired: whether it takes turns
         self.last_request_ns = 0
+        self.watched_ns = began_ns  # what passed before was not watched
         self.slowest_ns = 0
         self.facts: tuple[Any, ...] | None = None
         self.facts_batch = -1

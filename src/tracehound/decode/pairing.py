@@ -1,15 +1,16 @@
 """Which response answers which request, and when: messages in, rows (plain tuples) out.
 
 Knows no bytes. A connection pairs in order or by id; after a gap it pairs nothing until it is certain again how many
-answers are owed (`_may_pair`). A row is made once: when the stream reaches its last byte, at the timeout, at the close.
+answers are owed (`trials.py`). A row is made once: when the stream reaches its last byte, at the timeout, at the close.
 """
 
 from collections import deque
 from collections.abc import Callable, Iterable
 from typing import Any, Final, final
 
-from tracehound.decode.exchange import FAR, Connection, Exchange, Stream, last_end, responses_of
+from tracehound.decode.exchange import FAR, GAP, Connection, Exchange, Stream, last_end, responses_of
 from tracehound.decode.settings import SECOND_NS, DecodeSettings
+from tracehound.decode.trials import Trials
 from tracehound.protocols._protocol import (
     BY_ID,
     INTERIM,
@@ -24,14 +25,9 @@ from tracehound.protocols._protocol import (
 )
 
 CLOCKS_NS: Final = 1_000_000  # so much earlier than its request may a response be stamped
-QUIET_NS: Final = SECOND_NS  # after so long without a byte a connection that pipelines owes no answer
-TURNS: Final = 3  # after so many, and never a second request under way, a connection is one that takes turns
 SETTLED_NS: Final = SECOND_NS  # timeouts are looked for so much later, when nothing older can still come
 WAITING_OF_ONE: Final = 1024  # requests without an answer on one connection, by their ids
 WAITING_IN_ORDER: Final = 1 << 15  # the same in order: pipelines of thousands are usual
-
-# Row flags, beside those of messages
-GAP: Final = 1 << 16
 
 NO_ANSWER: Final = "no_response"
 INCOMPLETE: Final = "incomplete"
@@ -57,6 +53,7 @@ class Pairing:
         self._limit = settings.waiting_requests
         self._number = 0
         self._open: dict[int, tuple[Connection, Exchange]] = {}  # requests without an answer, oldest first
+        self.trials = Trials(self._write, self._give_up)
 
     # ---- messages ----------------------------------------------------------------------------------------------------
 
@@ -83,10 +80,11 @@ class Pairing:
         if connection.protocol.pairing == BY_ID:
             self._wait_by_key(connection, exchange)
             return
-        if not connection.paired and not self._may_pair(connection, start_ns):
-            connection.last_request_ns = start_ns
-            connection.owed += 1
-            self._give_up(connection, exchange, GAP, start_ns)
+        if not connection.paired and not self.trials.take_request(connection, exchange):
+            if exchange.is_open:  # on trial
+                self._open[number] = (connection, exchange)
+                if len(self._open) > self._limit:
+                    self._shed(connection)
             return
         waiting = connection.waiting
         if waiting is None:
@@ -104,11 +102,11 @@ class Pairing:
         first_ns = stream.time_ns if position >= stream.start else stream.moment(position)[0]
         exchange = self._find(connection, response)
         if exchange is None:
-            self._take_orphan(connection, response)
+            self._take_orphan(connection, stream, response, first_ns)
             return
         if first_ns < exchange.start_ns - CLOCKS_NS:
             self._put_back(connection, exchange)
-            self._take_orphan(connection, response)
+            self._take_orphan(connection, stream, response, first_ns)
             return
         is_late = first_ns > exchange.start_ns + self._timeout_ns and not exchange.request.flags & PATIENT
         if is_late or not exchange.is_open:
@@ -160,11 +158,15 @@ class Pairing:
         left: list[Exchange] = []
         reached = stream.buffer.end
         next_end = FAR
+        trial = connection.trial
         for exchange in stream.pending:
             end = last_end(exchange)
             if end <= reached:
                 exchange.end_ns = stream.moment(end - 1)[0]
-                self._write(connection, exchange)
+                if trial is not None and trial.answering is exchange:
+                    self.trials.hold(connection, exchange)
+                else:
+                    self._write(connection, exchange)
             else:
                 left.append(exchange)
                 next_end = min(next_end, end)
@@ -173,14 +175,17 @@ class Pairing:
 
     # ---- answers without a request, requests without an answer -------------------------------------------------------
 
-    def _take_orphan(self, connection: Connection, response: Response) -> None:
+    def _take_orphan(self, connection: Connection, stream: Stream, response: Response, first_ns: int) -> None:
         """Take an answer to nothing that was seen: its request was lost, as a gap will soon say, or never sent."""
         if response.flags & PUSH:
             return
         if connection.paired:
             connection.orphans += 1
-        elif connection.owed:
-            connection.owed -= 1
+            return
+        trial = connection.trial
+        if trial is not None and trial.asked is not None:
+            self._open.pop(trial.asked.number, None)
+        self.trials.take_response(connection, stream, response, first_ns)
 
     def _count_orphans(self, connection: Connection, time_ns: int) -> None:
         """Count answers that no gap explains, unless it is known that nothing was asked.
@@ -193,52 +198,18 @@ class Pairing:
             self._count("pairing", "unmatched_response", connection.orphans, time_ns, time_ns, connection)
         connection.orphans = 0
 
-    def _may_pair(self, connection: Connection, start_ns: int) -> bool:
-        """Say whether it is certain again, for the request that began at `start_ns`, that its answer comes next.
-
-        It is when no answer is owed to what was sent before, and none was under way. How many are owed is a count at
-        best, so a connection that pipelines must have been quiet for long; one that has taken turns from its beginning
-        takes them still, and owes nothing once it asks again.
-        """
-        answered_ns = responses_of(connection).time_ns
-        quiet_ns = max(QUIET_NS, 2 * connection.slowest_ns)
-        was_quiet = start_ns - max(answered_ns, connection.last_request_ns) >= quiet_ns
-        owes = connection.owed and connection.turns < TURNS
-        if not was_quiet and (connection.pipelined or owes or answered_ns > start_ns):
-            return False
-        connection.paired = True
-        connection.owed = 0
-        assert connection.protocol is not None
-        if connection.protocol.settle is not None:
-            connection.protocol.settle(connection.state)
-        return True
-
-    def gap(
-        self, connection: Connection, stream: Stream, flags: int, time_ns: int, resumes: bool, was_inside: bool
-    ) -> None:
+    def gap(self, connection: Connection, stream: Stream, flags: int, time_ns: int, was_inside: bool) -> None:
         """Give up all requests that wait: bytes of `stream` are missing.
 
-        `was_inside`: a message whose beginning had been parsed ends among them; `resumes`: one begins behind them.
+        `was_inside`: a message whose beginning had been parsed ends among them.
         """
-        released = self._release(connection, flags, time_ns)
+        released = self.trials.doubt(connection, flags, time_ns) + self._release(connection, flags, time_ns)
         for one in connection.streams or ():
             self._release_open(connection, one, flags, time_ns)
         assert connection.protocol is not None
         if connection.protocol.pairing == BY_ID:
             return
-        if stream.kind:  # what was missing were answers to those released; one that begins here is the last one's
-            connection.pipelined |= released > 2 or (released == 2 and not resumes)
-            connection.owed += released - 1 if released else 0
-        else:  # a request is missing if it began there; its answer may have come already
-            connection.pipelined |= released > 1
-            connection.owed += max(released, int(not connection.orphans and not was_inside))
-        connection.orphans = 0
-        connection.paired = False
-        connection.last_request_ns = time_ns
-
-    def join(self, connection: Connection) -> None:
-        """Begin in the middle: answers to requests that were never seen may be under way."""
-        connection.paired = False
+        self.trials.lose(connection, stream, released, was_inside, time_ns)
 
     def _release_open(self, connection: Connection, stream: Stream, flags: int, time_ns: int) -> None:
         """Write the exchanges whose end will not be found any more: what is known of the answer stays."""
@@ -271,7 +242,7 @@ class Pairing:
             newest = connection.waiting[-1].start_ns  # type: ignore[index]
             self._count("pairing", "waiting_shed", len(in_order), newest, newest, connection)
             connection.pipelined = True
-            self.gap(connection, connection.streams[connection.streams[0].kind], TRUNCATED, newest, False, True)
+            self.gap(connection, connection.streams[connection.streams[0].kind], TRUNCATED, newest, True)
             return
         if len(by_key) > WAITING_OF_ONE:
             owner, exchange = connection, by_key.pop(next(iter(by_key)))
@@ -306,6 +277,7 @@ class Pairing:
 
         `flags`: GAP when bytes of it were never seen, so that an answer may have been among them.
         """
+        self.trials.end(connection, flags, time_ns, is_closed)
         for stream in connection.streams or ():
             for exchange in stream.pending:
                 exchange.end_ns = max(stream.time_ns, exchange.start_ns)
@@ -315,7 +287,7 @@ class Pairing:
                     self._add_row(connection, exchange, UNKNOWN, INCOMPLETE, flags, exchange.end_ns)
             stream.pending = []
             stream.pending_end = FAR
-        if connection.orphans and not flags:
+        if connection.orphans and connection.paired and not flags:
             self._count_orphans(connection, time_ns)
         self._release(connection, flags or -1, time_ns)
 
@@ -347,8 +319,8 @@ class Pairing:
             return
         if end_ns < start_ns:  # two clocks: never a negative duration
             exchange.end_ns = end_ns = start_ns
-        elif end_ns - start_ns > connection.slowest_ns:
-            connection.slowest_ns = end_ns - start_ns
+        elif end_ns - start_ns > connection.slowest_ns:  # perhaps: it counts when the answer began
+            connection.slowest_ns = max(connection.slowest_ns, exchange.first_ns - start_ns)
         self._add_row(connection, exchange, response.outcome, response.error_type, 0, end_ns)
 
     def _add_row(

@@ -28,7 +28,9 @@ def park(connection: Connection) -> bool:
         if protocol is None or streams is None or connection.queue is not None:
             return False
         sent, received = streams
-        if connection.waiting or connection.waiting_by_key or not (_is_idle(sent) and _is_idle(received)):
+        if connection.trial is not None or connection.waiting or connection.waiting_by_key:
+            return False
+        if not (_is_idle(sent) and _is_idle(received)):
             return False
         if protocol.is_fresh is not None and protocol.is_fresh(connection.state):
             connection.state = None

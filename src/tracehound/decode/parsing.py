@@ -6,8 +6,9 @@ that a message begins: never a guess. Says what the kernel is to capture, as tha
 
 from typing import Final, NamedTuple, final
 
-from tracehound.decode.exchange import FAR, Connection, Stream
-from tracehound.decode.pairing import GAP, Pairing
+from tracehound.decode.exchange import FAR, GAP, Connection, Stream
+from tracehound.decode.pairing import Pairing
+from tracehound.decode.trials import is_tried_since
 from tracehound.errors import ProtocolError
 from tracehound.protocols._buffer import StreamBuffer
 from tracehound.protocols._protocol import INTERIM, REQUEST, SWITCH, TRUNCATED, NotFollowed, Protocol, Request, Response
@@ -117,6 +118,8 @@ class Parsing:
         while True:
             first, starts = buffer.cursor, piece_starts(stream)
             if find_start(protocol, stream, stream.kind):
+                if buffer.cursor > first and is_tried_since(connection, stream.moment(buffer.base + first)[0]):
+                    self._pairing.gap(connection, stream, GAP, stream.time_ns, True)
                 stream.synced = True
                 stream.boundary = buffer.base + buffer.cursor
                 stream.forget(stream.boundary)
@@ -124,20 +127,28 @@ class Parsing:
             if not buffer.cut:  # what is too short to say is kept: more may join it
                 short = [cursor for cursor in starts if len(buffer.data) - cursor < SHORTEST_HEAD]
                 if short:
-                    if short[0] > first and connection.paired:  # as below
-                        self._pairing.gap(connection, stream, GAP, stream.time_ns, False, True)
+                    if short[0] > first and self._may_be_waited_for(connection):  # as below
+                        self._pairing.gap(connection, stream, GAP, stream.time_ns, True)
                     buffer.cursor = short[0]
                     stream.boundary = buffer.base + short[0]
                     return False
             buffer.cursor = first
-            if connection.paired:  # a message that is waited for may be among what is passed over
-                self._pairing.gap(connection, stream, GAP, stream.time_ns, False, True)
+            if self._may_be_waited_for(connection):  # a message that is waited for may be among what is passed over
+                self._pairing.gap(connection, stream, GAP, stream.time_ns, True)
             other = connection.streams[1 - stream.direction]  # type: ignore[index]
             if other.open is None and other.buffer.base + other.buffer.cursor == other.boundary:
                 protocol.reset(connection.state)  # and the parser does not know of it
             if not buffer.jump():
                 stream.boundary = buffer.base
                 return False
+
+    def _may_be_waited_for(self, connection: Connection) -> bool:
+        """Say whether something is lost by passing over bytes; those of requests break a quiet."""
+        streams = connection.streams
+        assert streams is not None
+        requests = streams[streams[0].kind]
+        connection.last_request_ns = max(connection.last_request_ns, requests.time_ns)
+        return connection.paired or connection.trial is not None
 
     def _step_over(self, connection: Connection, stream: Stream) -> None:
         """Go behind bytes that passed uncaptured: the parser cannot do without them."""
@@ -155,9 +166,7 @@ class Parsing:
         """Forget what was under way; `stream` now stands behind a hole."""
         protocol, streams = connection.protocol, connection.streams
         assert protocol is not None and streams is not None
-        buffer = stream.buffer
         was_inside = stream.open is not None
-        resumes = buffer.cursor < len(buffer.data) and protocol.resync(buffer, stream.kind)
         protocol.reset(connection.state)
         for one in streams:
             if one.boundary < 0:
@@ -168,7 +177,7 @@ class Parsing:
                 one.open = None
                 one.boundary = position
                 one.forget(position)
-        self._pairing.gap(connection, stream, flags, time_ns, resumes, was_inside)
+        self._pairing.gap(connection, stream, flags, time_ns, was_inside)
 
     def _protocol_error(self, connection: Connection, stream: Stream) -> None:
         """Count bytes that break the protocol, then go on as after a gap; after some in a row drop the protocol."""

@@ -19,9 +19,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from tracehound.decode.addresses import ROLES, format_address
-from tracehound.decode.exchange import Connection
+from tracehound.decode.exchange import GAP, Connection
 from tracehound.decode.nat import Translated, end_bytes
-from tracehound.decode.pairing import GAP, Row
+from tracehound.decode.pairing import Row
 from tracehound.protocols._protocol import PREPARED_UNKNOWN, PUSH, TRUNCATED, Protocol
 from tracehound.tables import build, requests_columns
 

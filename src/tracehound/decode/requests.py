@@ -243,6 +243,10 @@ class Requests:
 
     def _advance(self, time_ns: int) -> None:
         """Do what is due before a record of `time_ns`: nothing that is older can come any more."""
+        if time_ns > self._next_sweep_ns:
+            last_sweep_ns = time_ns // SWEEP_NS * SWEEP_NS
+            self._streams.advance(last_sweep_ns)
+            self._pairing.trials.look(last_sweep_ns)
         self._streams.advance(time_ns)
         if time_ns > self._next_sweep_ns:
             self._next_sweep_ns = (time_ns // SWEEP_NS + 1) * SWEEP_NS

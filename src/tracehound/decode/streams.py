@@ -17,11 +17,12 @@ from heapq import heappop, heappush
 from typing import Final, final
 
 from tracehound.decode.detection import Detection
-from tracehound.decode.exchange import Connection, End, Piece, Stream
-from tracehound.decode.pairing import CLOCKS_NS, GAP, TURNS, Pairing
+from tracehound.decode.exchange import GAP, Connection, End, Piece, Stream
+from tracehound.decode.pairing import CLOCKS_NS, Pairing
 from tracehound.decode.parking import IDLE_NS, IDLE_OF_MANY_NS, MANY, park, wake
 from tracehound.decode.parsing import Parsing
 from tracehound.decode.settings import SECOND_NS, DecodeSettings
+from tracehound.decode.trials import TURNS
 from tracehound.protocols._protocol import IN_ORDER, REQUEST, RESPONSE, TRUNCATED
 
 REORDER_NS: Final = 20_000_000  # the watermark's lag: nothing comes later than that
@@ -57,7 +58,7 @@ class Streams:
         if connection.streams is None:
             self._begin(connection, piece)
         elif piece.is_unwatched:
-            self._join(connection, connection.streams[piece.direction])
+            self._join(connection, connection.streams[piece.direction], piece.time_ns)
         if connection.queue is not None:
             self._take_while_queued(connection, piece)
         elif self.must_wait(connection, piece.direction, piece.start):
@@ -156,12 +157,11 @@ class Streams:
             connection.queue = None
             self._close(connection, first)
             return
-        pipelined = connection.pipelined
         if not connection.is_early_hold:
             self._lose(connection, connection.streams[first.direction], first)  # type: ignore[index]
         self._feed_piece(connection, first)
         if first.is_unwatched and connection.turns >= TURNS:  # the answers were there, and nobody looked
-            connection.pipelined = pipelined
+            connection.owed = 0
         self._replay(connection, time_ns)
 
     def _replay(self, connection: Connection, time_ns: int) -> None:
@@ -205,15 +205,15 @@ class Streams:
         if connection.joined:
             for stream in connection.streams or ():
                 stream.boundary = -1  # not known before its first record
-            self._pairing.join(connection)
+            self._pairing.trials.join(connection, piece.time_ns if piece.is_unwatched else connection.began_ns)
 
-    def _join(self, connection: Connection, stream: Stream) -> None:
+    def _join(self, connection: Connection, stream: Stream, time_ns: int) -> None:
         """Take a stream that was not watched up to its first record: `requests` was off."""
         if stream.boundary == 0 and not stream.time_ns:
             connection.joined = True
             connection.change_facts()
             stream.boundary = -1
-            self._pairing.join(connection)
+            self._pairing.trials.join(connection, time_ns)
 
     def _feed_piece(self, connection: Connection, piece: Piece) -> None:
         stream = connection.streams[piece.direction]  # type: ignore[index]
@@ -253,7 +253,7 @@ class Streams:
         stream.place(start)
         stream.synced = False
         if stream.kind == RESPONSE and connection.waiting and len(connection.waiting) > 1:
-            self._pairing.gap(connection, stream, GAP, connection.waiting[-1].start_ns, False, False)
+            self._pairing.gap(connection, stream, GAP, connection.waiting[-1].start_ns, False)
 
     def _lose(self, connection: Connection, stream: Stream, piece: Piece) -> None:
         """Take a record behind a hole that will not be filled: count the hole, go on behind it."""
@@ -269,7 +269,7 @@ class Streams:
                 pass
             stream.boundary = piece.start
             stream.skipped += piece.start - reached
-            connection.owed += 1
+            connection.owed += stream.kind == REQUEST
             connection.last_request_ns = piece.time_ns
 
     # ---- memory ------------------------------------------------------------------------------------------------------

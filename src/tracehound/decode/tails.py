@@ -24,10 +24,10 @@ def tail_pieces(records: "Records", sizes: Sequence[str]) -> list[pa.Array]:
     for name in sizes:
         ends.append(np.minimum(ends[-1] + records.fixed[name].astype(np.int64), offsets[1:]))
     data = pa.py_buffer(records.tails)
-    return [_slices(data, start, end) for start, end in pairwise(ends)]
+    return [slices(data, start, end) for start, end in pairwise(ends)]
 
 
-def _slices(data: pa.Buffer, start: npt.NDArray[np.int64], end: npt.NDArray[np.int64]) -> pa.Array:
+def slices(data: pa.Buffer, start: npt.NDArray[np.int64], end: npt.NDArray[np.int64]) -> pa.Array:
     """Return the bytes from `start` to `end` of each row; the rows' slices ascend and do not overlap."""
     bounds = np.empty(2 * len(start) + 1, np.int64)
     bounds[:-1:2], bounds[1::2] = start, end

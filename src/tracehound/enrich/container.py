@@ -12,6 +12,8 @@ import pyarrow as pa
 
 from tracehound.enrich.columns import Tables, fill_columns, int_column
 
+SHORT_ID: Final = 12  # digits of an id that people are shown
+
 # .../docker/ID, docker-ID.scope, cri-containerd-ID.scope, ...slice:cri-containerd:ID, crio-ID.scope, libpod-ID.scope
 _ID: Final = re.compile(r"(?<![^/:-])(?<!conmon-)([0-9a-f]{64})(?:\.scope)?(?=/|$)")
 

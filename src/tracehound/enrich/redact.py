@@ -9,6 +9,7 @@ Rules, each a function of one text, applied to a column's distinct values:
 - paths of files: `text`, but for e-mail-like values.
 - `key`, `keys`: for a key of a store, and a statement with some: `text`, then what stands behind the name of a secret,
   and words that look random.
+- arguments of calls: all of one that is named like a secret, `text` in texts, and all of a buf with such a text.
 - argv: `text` in each argument, and whole arguments that follow or join a flag of a secret, with the short flags of
   a few programs (`mysql -pX`, `curl -u`).
 
@@ -21,11 +22,22 @@ from collections.abc import Callable, Hashable, Sequence
 from typing import Any, Final, Generic, TypeVar
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
+import pyarrow.compute as pc
 
+from tracehound.call_types import NUMBERS
 from tracehound.enrich.columns import Tables, replace_columns
 from tracehound.enrich.keys import clean_key, clean_keys
-from tracehound.enrich.secrets import clean_arguments, clean_path, clean_query, clean_text
+from tracehound.enrich.secrets import (
+    BLANK,
+    clean_argument,
+    clean_arguments,
+    clean_path,
+    clean_query,
+    clean_text,
+    is_secret_name,
+)
 from tracehound.protocols import Protocol
 
 RULES: Final[dict[str, Callable[[str], str]]] = {
@@ -60,8 +72,14 @@ class _Memo(Generic[Value]):
         return known
 
 
+def _codes(column: pa.DictionaryArray) -> npt.NDArray[np.int64]:
+    """Return the indices of a column, -1 for null."""
+    codes: npt.NDArray[np.int64] = column.indices.fill_null(-1).to_numpy(zero_copy_only=False).astype(np.int64)
+    return codes
+
+
 class Redactor:
-    """Cleans `requests`, `processes` and `files`; drops nothing but secrets."""
+    """Cleans `requests`, `processes`, `calls` and `files`; drops nothing but secrets."""
 
     def __init__(self, protocols: Sequence[Protocol]) -> None:
         """Take the rules of the protocols; raises ValueError for a rule that is not there."""
@@ -77,6 +95,7 @@ class Redactor:
         self._memos = {name: _Memo[str](rule) for name, rule in RULES.items()}
         self._arguments = _Memo[list[str]](clean_arguments)
         self._paths = _Memo[str](clean_path)
+        self._values = _Memo[str](lambda key: clean_argument(key[0], key[2], key[1]))
 
     def add(self, tables: Tables) -> Tables:
         """Return the tables without secrets."""
@@ -86,10 +105,36 @@ class Redactor:
             cleaned["requests"] = self._clean_requests(requests)
         if processes is not None and len(processes):
             cleaned["processes"] = replace_columns(processes, {"argv": self._clean_argv(processes.column("argv"))})
+        calls = tables.get("calls")
+        if calls is not None and len(calls):
+            cleaned["calls"] = replace_columns(calls, {"args": self._clean_values(calls.column("args"))})
         files = tables.get("files")
         if files is not None and len(files):
             cleaned["files"] = replace_columns(files, {name: self._clean_paths(files.column(name)) for name in PATHS})
         return tables | cleaned
+
+    def _clean_values(self, column: pa.Array) -> pa.Array:
+        """Clean the values of arguments: each distinct (name, type, value) once, numbers by their names only."""
+        names, types, values = column.flatten().flatten()
+        name, kind, value = names.dictionary_encode(), types.dictionary_encode(), values.dictionary_encode()
+        texts, codes = value.dictionary.to_pylist(), _codes(value)
+        pairs, which = np.unique(_codes(name) * (len(kind.dictionary) + 1) + _codes(kind), return_inverse=True)
+        cleaned, place = [*texts, BLANK], codes.copy()
+        for at, pair in enumerate(pairs.tolist()):
+            word = name.dictionary[pair // (len(kind.dictionary) + 1)].as_py()
+            its_type = kind.dictionary[pair % (len(kind.dictionary) + 1)].as_py()
+            rows = np.flatnonzero((which == at) & (codes >= 0))
+            if is_secret_name(word):
+                place[rows] = len(texts)
+            elif its_type.lstrip("*").split("[")[0] not in NUMBERS:
+                distinct, inverse = np.unique(codes[rows], return_inverse=True)
+                place[rows] = len(cleaned) + inverse
+                keys = [(word, its_type, texts[code]) for code in distinct.tolist()]
+                cleaned += [self._values(key, 32 + len(key[2])) for key in keys]
+        shown = pa.array(cleaned, pa.string()).take(pa.array(place, mask=place < 0))
+        structs = pa.StructArray.from_arrays([names, types, shown], fields=list(column.type.value_type))
+        offsets = np.concatenate([[0], np.cumsum(pc.list_value_length(column).to_numpy())]).astype(np.int32)
+        return pa.ListArray.from_arrays(pa.array(offsets), structs)
 
     def _clean_requests(self, requests: pa.RecordBatch) -> pa.RecordBatch:
         protocols = requests.column("protocol").dictionary_encode()

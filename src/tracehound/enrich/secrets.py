@@ -49,6 +49,7 @@ _HEADERS: Final = ("authorization", "cookie", "authentication")
 _SCHEME_VALUE: Final = re.compile(
     r"\b(Bearer|Basic|Digest|Negotiate|ApiKey|AWS4-HMAC-SHA256)(\s+|%20|\+)[^\s\"',;]+", re.I
 )
+_QUOTED: Final = re.compile(r'"((?:[^"\\]|\\.)*+)"')
 _WORD: Final = re.compile(r"[^\s\"]+")
 _PORT: Final = re.compile(r"\d{1,5}(?:[/?#,;]|$)")
 _KNOWN_TOKENS: Final = re.compile(
@@ -76,6 +77,32 @@ def clean_text(text: str) -> str:
         text = _WORD.sub(_blank_user_info, text)
     text = _clean_values(_SCHEME_VALUE.sub(rf"\1\2{BLANK}", text))
     return clean_email(_KNOWN_TOKENS.sub(BLANK, text))
+
+
+def clean_argument(name: str, value: str, kind: str = "str") -> str:
+    """Blank the value of a call's argument of that type, or what looks like a secret in it."""
+    if is_secret_name(name):
+        return BLANK
+    if kind == "path":
+        return clean_path(value)
+    if kind == "strings":
+        return _clean_quoted(value)
+    if kind.startswith("str["):  # shown as ["...", "..."]
+        words = value.removeprefix('["').split('", "')
+        return '["' + '", "'.join(clean_arguments(words)) if value.startswith('["') else value
+    if kind != "buf":
+        return clean_text(value)
+    try:
+        text = bytes.fromhex(value.rstrip("\u2026")).decode(errors="replace")
+    except ValueError:
+        return clean_text(value)
+    return value if clean_text(text) == text else BLANK
+
+
+def _clean_quoted(shown: str) -> str:
+    """Blank the secrets of a command line whose arguments stand in quotes, as a system call's do."""
+    cleaned = iter(clean_arguments([found[1] for found in _QUOTED.finditer(shown)]))
+    return _QUOTED.sub(lambda _: f'"{next(cleaned)}"', shown)
 
 
 def clean_path(path: str) -> str:

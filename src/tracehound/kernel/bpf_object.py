@@ -52,13 +52,15 @@ class ObjectOptions:
     """What is set before an object is loaded.
 
     `config`: value of each `const volatile` variable, by name; variables that the object lacks are left out.
-    `sizes`: max_entries by map name. `shared`: descriptors of maps that already exist, by map name.
+    `sizes`: max_entries by map name. `shared`: descriptors of maps that already exist, by map name. `attach_types`: the
+    attach type that a program is loaded for, by its name, where that is not the one of its section.
     """
 
     config: Mapping[str, int] = field(default_factory=dict)
     sizes: Mapping[str, int] = field(default_factory=dict)
     shared: Mapping[str, int] = field(default_factory=dict)
     btf_path: str | None = None
+    attach_types: Mapping[str, int] = field(default_factory=dict)
 
 
 class BpfObject:
@@ -103,6 +105,8 @@ class BpfObject:
         for program in _programs(opened):
             if program_name(program) in skipped:
                 lib.bpf_program__set_autoload(program, False)
+            if program_name(program) in options.attach_types:
+                lib.bpf_program__set_expected_attach_type(program, options.attach_types[program_name(program)])
         for each in _maps(opened):
             map_name = ffi.string(lib.bpf_map__name(each)).decode()
             if map_name in options.shared:
@@ -152,6 +156,18 @@ class BpfObject:
             raise AttachError(f"cannot attach {name} to {section}: {first_line(log) or os.strerror(code)}", code)
         self._links[name] = link
 
+    def attach_at(self, name: str, path: str, offset: int, cookie: int) -> Any:
+        """Attach one loaded uprobe program at an offset of a file; return the link, which is the caller's."""
+        program = next(each for each in _programs(self._object) if program_name(each) == name)
+        link = lib.bpf_attach_point(program, os.fsencode(path), offset, cookie)
+        if not link:
+            code = ffi.errno
+            log = take_log()
+            raise AttachError(
+                f"cannot attach {name} to {path}:{offset:#x}: {first_line(log) or os.strerror(code)}", code
+            )
+        return link
+
     def open_iterator(self, name: str) -> int:
         """Return a new descriptor of what one loaded iterator program lists; raises AttachError."""
         program = next(each for each in _programs(self._object) if program_name(each) == name)
@@ -168,7 +184,7 @@ class BpfObject:
     def detach(self, name: str) -> None:
         """Destroy a program's link, if it has one; its maps stay readable."""
         link = self._links.pop(name, None)
-        if link is not None:
+        if link:
             lib.bpf_link__destroy(link)
 
     def close(self) -> None:

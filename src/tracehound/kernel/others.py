@@ -69,10 +69,11 @@ def examine_holder(pid: int) -> Iterator[RunningTrace]:
         with suppress(OSError):
             target = os.readlink(f"/proc/{pid}/fd/{fd}")
             if target.startswith("anon_inode:bpf"):
-                info = dict(line.split(":", 1) for line in Path(f"/proc/{pid}/fdinfo/{fd}").read_text().splitlines())
-                if target.endswith("bpf-map"):
+                lines = Path(f"/proc/{pid}/fdinfo/{fd}").read_text().splitlines()
+                info = dict(line.split(":", 1) for line in lines if ":" in line)  # uprobe_multi links have a table
+                if target.endswith("bpf-map") and "map_id" in info:  # not if the number is another file's by now
                     map_ids.append(int(info["map_id"]))
-                elif target.endswith("bpf-prog"):
+                elif target.endswith("bpf-prog") and "prog_id" in info:
                     programs[int(info["prog_id"])] = info
     if not map_ids:
         return

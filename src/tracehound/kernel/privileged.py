@@ -15,6 +15,7 @@ from typing import Final, NamedTuple
 from tracehound.btf import wire_layout
 from tracehound.errors import AttachError, KernelError, LoadError, NotSupported
 from tracehound.kernel.bpf_object import BpfObject, ObjectOptions, ProgramRuns
+from tracehound.kernel.call_points import ATTACH_TYPES, CallPoints, call_sizes
 from tracehound.kernel.iterators import find_listeners, in_network_namespace
 from tracehound.kernel.maps import map_keys, max_entries
 from tracehound.kernel.preconditions import (
@@ -35,6 +36,7 @@ from tracehound.kernel.probes import (
     is_wanted,
     with_stand_ins,
 )
+from tracehound.kernel.syscalls import Total, Wishes, read_notes, read_totals, write_wishes
 from tracehound.native import ffi, lib
 
 TRACE_NONE: Final = 0
@@ -59,6 +61,8 @@ class LoadSettings(NamedTuple):
     trace_cgroups: bool = False
     filters: tuple[tuple[str, bool, int | str], ...] = ()  # (uid, pid, comm or port; only that, else not that; value)
     seeds: bool = False  # what is there is taken in, until `end_seeding`
+    watch_rate: int = 1  # hits of a watched address in a second
+    call_signal: int = 0  # what a process gets when it has reached a point, 0: nothing
     network_namespaces: tuple[str, ...] = ()  # whose listeners are to be known before data is captured, as paths
 
 
@@ -91,6 +95,7 @@ class Privileged:
         self._is_over = False
         self._orders_refused = 0
         self._objects: dict[str, BpfObject] = {}
+        self._call_points: CallPoints | None = None
         self._reasons: dict[str, str] = {}  # why a program, or all of an object, is not there
         self._own_pid = own_pid(settings.btf_path) if settings.trace_all or settings.trace_cgroups else os.getpid()
         self._cpus = lib.libbpf_num_possible_cpus()
@@ -172,12 +177,17 @@ class Privileged:
                 "config_own_tgid": self._own_pid,
                 "config_trace_all": settings.trace_all,
                 "config_trace_cgroups": settings.trace_cgroups,
+                "config_call_stacks": "stacks" in settings.features,
+                "config_call_signal": settings.call_signal,
+                "config_watch_rate": settings.watch_rate,
                 "config_filters_only": filter_mask(settings.filters, True),
                 "config_filters_no": filter_mask(settings.filters, False),
+                "config_call_scratches": call_sizes()["call_scratches"],
             },
-            sizes={"data": settings.ring_bytes, "lifecycle": settings.lifecycle_ring_bytes},
+            sizes={"data": settings.ring_bytes, "lifecycle": settings.lifecycle_ring_bytes, **call_sizes()},
             shared=dict(self.maps),
             btf_path=settings.btf_path,
+            attach_types=ATTACH_TYPES,
         )
         try:
             loaded = BpfObject(name, options)
@@ -214,6 +224,17 @@ class Privileged:
         """Return the descriptors of the rings by name: lifecycle, data."""
         return {name: self.maps[name] for name in ("lifecycle", "data") if name in self.maps}
 
+    def numbered_rings(self) -> tuple[str, ...]:
+        """Return the rings whose records are numbered: also those of stacks, which are a CPU's."""
+        return (*self.ring_fds(), *(("stack",) if "call_stacks" in self.maps else ()))
+
+    def map_fd(self, name: str) -> int:
+        """Return the descriptor of a map; raises LoadError if the program that has it could not be loaded."""
+        if name not in self.maps:
+            reasons = "; ".join(self._reasons.values())
+            raise LoadError(f"there is no BPF map {name}: {reasons or 'its feature is off'}")
+        return self.maps[name]
+
     def limits_fd(self) -> int:
         """Return the descriptor of the map with the overload limit, -1 if there is none."""
         return self.maps.get("limits", -1)
@@ -229,6 +250,39 @@ class Privileged:
         """
         program_fd = self._marking_fd()
         return self._mark_by_pid(mode) if program_fd is None else run_mark(program_fd, mode)
+
+    def call_points(self) -> CallPoints:
+        """Return the points of `call`, made at first use; raises LoadError where there can be none."""
+        if self._call_points is None:
+            loaded = self._load("call")
+            if loaded is None or "on_call_entry" not in loaded.programs():
+                raise LoadError(f"no calls: {self._reasons.get('call') or self._reasons.get('on_call_entry')}")
+            self._call_points = CallPoints(loaded, self._objects.get("stack"))
+        return self._call_points
+
+    def program_fd(self, name: str, program: str) -> int:
+        """Return the descriptor of a program of an object, loaded if it is not; raises LoadError."""
+        loaded = self._load(name)
+        if loaded is None or program not in loaded.programs():
+            raise LoadError(f"no {program}: {self._reasons.get(name) or self._reasons.get(program)}")
+        return loaded.program_fd(program)
+
+    def stacks_lost(self, number: int) -> int:
+        """Return how many hits of a point have no stack because there was no room."""
+        return sum(self._per_cpu("call_stacks_lost", number))
+
+    def wish_syscalls(self, wishes: Wishes) -> None:
+        """Say which system calls are wanted, and switch them on; raises LoadError where they cannot be seen."""
+        self.enable("syscalls")
+        loaded = self._objects.get("syscall")
+        missing = [name for name in ("on_syscall_enter", "on_syscall_exit") if name in self._reasons]
+        if loaded is None or missing:
+            raise LoadError(f"no system calls: {self._reasons.get('syscall') or self._reasons[missing[0]]}")
+        write_wishes(wishes, self._update)
+
+    def syscall_totals(self, wishes: Wishes) -> tuple[list[Total], dict[str, int]]:
+        """Return what was counted of each system call, and what was noticed."""
+        return read_totals(self.maps, wishes), read_notes(self.maps)
 
     def end_counted(self) -> None:
         """Write close records of the UDP and unix sockets that are gone; no hook tells of those."""
@@ -367,6 +421,8 @@ class Privileged:
     def detach(self) -> None:
         """Stop all programs for good; rings, maps and counts stay readable."""
         with self._switching:
+            if self._call_points is not None:
+                self._call_points.detach()
             for each in self._objects.values():
                 for name in each.attached():
                     each.detach(name)

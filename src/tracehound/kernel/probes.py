@@ -72,6 +72,12 @@ PROGRAMS: Final = (
         "on_sys_enter", "descriptor", "sys_enter", "files", "file rows have no duration, connections no generation"
     ),
     Program("on_sys_exit", "descriptor", "sys_exit", "files", "no file rows"),
+    Program("on_call_entry", "call", "uprobe", "calls", "no calls"),
+    Program("on_call_return", "call", "uprobe", "calls", "calls have no duration and no return value"),
+    Program("on_call_stack", "stack", "uprobe", "stacks", "calls have no stacks and no registers"),
+    Program("on_watch", "watch", "perf_event", "calls", "no watched addresses"),
+    Program("on_syscall_enter", "syscall", "sys_enter", "syscalls", "no system calls"),
+    Program("on_syscall_exit", "syscall", "sys_exit", "syscalls", "system calls have no result"),
     # before 6.3
     Program("on_tcp_send", "data_fallback", "tcp_sendmsg", "requests", NOT_SENT, False, "on_send", OTHER_SOCKETS),
     Program(
@@ -87,8 +93,10 @@ PROGRAMS: Final = (
     Program("on_move_old", "process_fallback", "cgroup_attach_task", "processes", NO_MOVES, False, "on_move"),
 )
 
-# Points of programs that are run on demand and not attached.
-RUN_ON_DEMAND: Final = frozenset({"syscall", "iter/task", "iter/task_file", "iter/tcp", "iter/unix"})
+# Points of programs that are run on demand, or attached when they are asked for by name, and not with their feature.
+RUN_ON_DEMAND: Final = frozenset(
+    {"syscall", "iter/task", "iter/task_file", "iter/tcp", "iter/unix", "uprobe", "perf_event"}
+)
 
 # The switches, in the order in which their programs are attached.
 FEATURES: Final = tuple(dict.fromkeys(program.feature for program in PROGRAMS))

@@ -11,6 +11,7 @@ from typing import Any, Final
 import numpy as np
 import numpy.typing as npt
 
+from tracehound.btf import wire_layout
 from tracehound.errors import KernelError
 from tracehound.native import ffi, lib
 
@@ -60,6 +61,20 @@ class Drain:
             check(lib.drain_map_limits(self._drain, limit_map_fd), "map the capture limit")
             self._has_limit = True
 
+    def add_perf(self, events: Sequence[tuple[int, int]], pages: int, shape: Any, budget_bytes: int) -> int:
+        """Read perf rings too, given as (CPU, descriptor), and return the number of their group; see `PerfReader`."""
+        ring = wire_layout().enum("ring_id")["RING_STACK"]
+        group: int = lib.drain_add_group(self._drain, budget_bytes, ring)
+        check(group, "read perf rings")
+        for cpu, fd in events:
+            what = f"map a perf ring of {pages} pages on CPU {cpu} (--perf-pages makes it smaller)"
+            check(lib.drain_add_perf(self._drain, group, fd, pages, cpu, shape), what)
+        return group
+
+    def read_perf(self, group: int, number: int, out: Any) -> bool:
+        """Fill a `struct perf_counters *` with those of the n-th ring of a group; False: closed, or no such ring."""
+        return bool(self._drain) and lib.drain_read_perf(self._drain, group, number, out) == 0
+
     def take(self) -> list[npt.NDArray[np.uint8]]:
         """Return all that waits, without copying it: arenas of whole records, each padded to 8 bytes.
 
@@ -77,7 +92,7 @@ class Drain:
         if self._drain:
             lib.drain_read_counters(self._drain, self._counters)
         out = self._counters
-        rings = {"lifecycle": out.lifecycle, "data": out.data}
+        rings = {"lifecycle": out.lifecycle, "data": out.data, "stack": out.stack}
         found = {f"{ring}_{name}": getattr(rings[ring], name) for ring in rings for name in dir(rings[ring])}
         return found | {name: getattr(out, name) for name in dir(out) if name not in rings}
 

@@ -54,6 +54,16 @@ struct pool *pool_new(uint64_t data_budget_bytes, uint64_t lifecycle_budget_byte
 	return pool;
 }
 
+void pool_allow(struct pool *pool, uint32_t stock, uint64_t budget_bytes)
+{
+	pthread_mutex_lock(&pool->lock);
+	if (!pool->stock[stock].held.budget)
+		init_stock(&pool->stock[stock], budget_bytes, ARENA_BYTES);
+	else if (pool->stock[stock].held.budget < budget_bytes)
+		pool->stock[stock].held.budget = budget_bytes;
+	pthread_mutex_unlock(&pool->lock);
+}
+
 struct held pool_held(struct pool *pool, uint32_t stock)
 {
 	struct held held;

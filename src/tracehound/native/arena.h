@@ -5,6 +5,7 @@
 enum stock_id {
 	STOCK_LIFECYCLE,
 	STOCK_DATA,
+	STOCK_STACK,
 	STOCK_FACT, /* what the drain itself tells: has no budget, is bounded by how often it is
 		       taken */
 	STOCKS,
@@ -35,6 +36,8 @@ struct held {
 
 /* NULL if there is no memory. */
 struct pool *pool_new(uint64_t data_budget_bytes, uint64_t lifecycle_budget_bytes);
+/* Raises the budget of a stock that had none, or less. */
+void pool_allow(struct pool *pool, uint32_t stock, uint64_t budget_bytes);
 struct held pool_held(struct pool *pool, uint32_t stock);
 /* Unmaps what was released and not used again since the last trim. */
 void pool_trim(struct pool *pool);

@@ -6,6 +6,9 @@
 #include <stdio.h>
 #include <string.h>
 
+#include <sys/syscall.h>
+#include <unistd.h>
+
 #include <bpf/bpf.h>
 #include <bpf/btf.h>
 #include <bpf/libbpf.h>
@@ -83,4 +86,46 @@ int bpf_map_name(int fd, char *name)
 		return -errno;
 	memcpy(name, info.name, sizeof(info.name));
 	return 0;
+}
+
+struct bpf_link *bpf_attach_point(const struct bpf_program *program, const char *path,
+				  uint64_t offset, uint64_t cookie)
+{
+	LIBBPF_OPTS(bpf_uprobe_opts, options, .bpf_cookie = cookie);
+
+	return bpf_program__attach_uprobe_opts(program, -1, path, offset, &options);
+}
+
+/* As the kernel's linux/bpf.h has them since 6.6; the headers here may be older. */
+enum { LINK_CREATE = 28, ATTACH_UPROBE_MULTI = 48 };
+
+struct link_uprobe_multi {
+	uint32_t program_fd;
+	uint32_t target_fd;
+	uint32_t attach_type;
+	uint32_t flags;
+	uint64_t path;
+	uint64_t offsets;
+	uint64_t reference_counters;
+	uint64_t cookies;
+	uint32_t count;
+	uint32_t multi_flags;
+	uint32_t pid;
+	uint32_t reserved;
+};
+
+int bpf_attach_points(int program_fd, const char *path, const uint64_t *offsets,
+		      const uint64_t *cookies, uint32_t count)
+{
+	struct link_uprobe_multi wanted = {
+		.program_fd = program_fd,
+		.attach_type = ATTACH_UPROBE_MULTI,
+		.path = (uintptr_t)path,
+		.offsets = (uintptr_t)offsets,
+		.cookies = (uintptr_t)cookies,
+		.count = count,
+	};
+	long fd = syscall(SYS_bpf, LINK_CREATE, &wanted, sizeof(wanted));
+
+	return fd < 0 ? -errno : (int)fd;
 }

@@ -42,3 +42,11 @@ int bpf_map_name(int fd, char *name);
 int bpf_run_here(int program_fd, void *context, uint32_t size);
 /* Opens what an iterator program lists; a descriptor or -errno. */
 int bpf_open_iterator(const struct bpf_program *program);
+/* Attaches a uprobe program to a file's offset in every process; NULL: errno says why. */
+struct bpf_link *bpf_attach_point(const struct bpf_program *program, const char *path,
+				  uint64_t offset, uint64_t cookie);
+int bpf_program__set_expected_attach_type(struct bpf_program *program, int type);
+/* The same at many offsets of a file by one link, of a program that was loaded with the attach type
+ * ATTACH_UPROBE_MULTI; a descriptor or -errno. Kernels before 6.6 refuse with EINVAL. */
+int bpf_attach_points(int program_fd, const char *path, const uint64_t *offsets,
+		      const uint64_t *cookies, uint32_t count);

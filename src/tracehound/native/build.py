@@ -16,7 +16,7 @@ L7 = ROOT / "bpf" / "l7"
 GENERATED = ROOT / "build" / "generated"
 
 # C files of the native module; each X.c has its prototypes in X.h, which is also the cdef.
-SOURCES = ("split", "arena", "drain", "detect", "unwind", "bpf")
+SOURCES = ("split", "arena", "perf", "watch", "drain", "detect", "unwind", "bpf")
 
 CLANG_FLAGS = (
     "-O2", "-g", "-target", "bpf", "-mcpu=v3", "-Wall", "-Wextra", "-Werror", "-Wpadded",

@@ -22,7 +22,10 @@
 #include "wire.h"
 
 #include "arena.h"
+#include "perf.h"
 #include "drain.h"
+
+#include "_perf_ring.h"
 
 #define RING_BUSY (1u << 31)
 #define RING_DISCARD (1u << 30)
@@ -53,6 +56,9 @@ struct ring {
 	uint32_t listed_drops, open_drops;
 	int fd;				      /* -1: in ordinary memory */
 	void *consumer_page, *producer_pages; /* what to unmap */
+	bool is_group;			      /* of perf rings: all above but the queue is unused */
+	struct perf_ring *perf;
+	uint32_t perfs;
 };
 
 struct drain {
@@ -214,38 +220,77 @@ static void drop_record(struct ring *ring, const struct record_header *header, u
 
 /* ---- reading ------------------------------------------------------------ */
 
+static void count_kept(struct ring *ring, uint64_t size)
+{
+	ring->counters->records++;
+	ring->counters->bytes += size;
+}
+
 /*
+ * Where a record can be written, NULL if it is dropped.
+ *
  * When the budget is used up the newest records are dropped, and all of them until a quarter of the
  * budget is free: one long gap instead of many short ones (a gap costs every connection in it). The
  * newest, because arenas that were taken cannot be dropped, because what waits then follows what
  * was delivered without a gap, and because a dropped record is not copied: the drain is cheapest
  * when there is most to do.
  */
+static uint8_t *room_for(struct drain *drain, struct ring *ring, const struct record_header *header,
+			 uint64_t padded)
+{
+	uint8_t *room = NULL;
+
+	if (!ring->dropping)
+		room = queue_room(drain->pool, &ring->queue, ring->stock, padded);
+	if (!room) {
+		ring->dropping = true;
+		if (header->kind >> 8 == ring->id)
+			drop_record(ring, header, padded);
+		return NULL;
+	}
+	if (ring->open_drops && ring->drops[header->cpu].count)
+		tell_drop(drain, ring, header->cpu);
+	memset(room + padded - 8, 0,
+	       8); /* a tape shall not keep what happened to stand behind the record */
+	count_kept(ring, padded);
+	return room;
+}
+
 static void read_record(struct drain *drain, struct ring *ring, const uint8_t *record,
 			uint32_t length)
 {
 	const struct record_header *header = (const void *)record;
-	uint64_t padded;
 	uint8_t *room;
 
 	if (length < sizeof(*header) || header->size < sizeof(*header) || header->size > length) {
 		drain->counters.damaged++;
 		return;
 	}
-	padded = ((uint64_t)header->size + 7) & ~7ull;
-	room = ring->dropping ? NULL : queue_room(drain->pool, &ring->queue, ring->stock, padded);
-	if (!room) {
-		ring->dropping = true;
-		drop_record(ring, header, padded);
+	room = room_for(drain, ring, header, ((uint64_t)header->size + 7) & ~7ull);
+	if (room)
+		memcpy(room, record, header->size);
+}
+
+static void read_perf(struct drain *drain, struct ring *group, struct perf_ring *perf)
+{
+	struct perf_found found;
+	uint8_t *room;
+
+	if (perf->counters.error)
 		return;
+	perf_begin(perf);
+	if (perf->counters.peak_bytes > group->counters->ring_peak_bytes)
+		group->counters->ring_peak_bytes = perf->counters.peak_bytes;
+	while (perf_next(perf, &found)) {
+		if (found.header.kind >> 8 == RING_FACT)
+			found.header.ring_seq = drain->fact_seq++;
+		room = room_for(drain, group, &found.header,
+				((uint64_t)found.header.size + 7) & ~7ull);
+		if (room)
+			perf_write(&found, room);
+		else if (found.header.kind >> 8 != group->id)
+			perf->counters.dropped++;
 	}
-	if (ring->open_drops && ring->drops[header->cpu].count)
-		tell_drop(drain, ring, header->cpu);
-	memset(room + padded - 8, 0,
-	       8); /* a tape shall not keep what happened to stand behind the record */
-	memcpy(room, record, header->size);
-	ring->counters->records++;
-	ring->counters->bytes += padded;
 }
 
 /* Reads a ring up to where its producer is now; false if a record on the way is still being
@@ -315,7 +360,10 @@ void drain_pass(struct drain *drain, uint64_t now_ns)
 			held = pool_held(drain->pool, ring->stock);
 			ring->dropping = held.now > held.budget / 4 * 3;
 		}
-		complete &= read_ring(drain, ring);
+		for (uint32_t i = 0; i < ring->perfs; i++)
+			read_perf(drain, ring, &ring->perf[i]);
+		if (!ring->is_group)
+			complete &= read_ring(drain, ring);
 	}
 	drain->counters.passes++;
 	if (complete)
@@ -375,6 +423,7 @@ void drain_read_counters(struct drain *drain, struct drain_counters *out)
 	pthread_mutex_unlock(&drain->lock);
 	count_held(drain, STOCK_LIFECYCLE, &out->lifecycle);
 	count_held(drain, STOCK_DATA, &out->data);
+	count_held(drain, STOCK_STACK, &out->stack);
 }
 
 /* ---- set-up, thread, end ------------------------------------------------ */
@@ -400,12 +449,17 @@ static int add_ring(struct drain *drain, const struct ring *given)
 {
 	struct ring *ring = &drain->ring[drain->rings];
 
-	if (drain->rings == MAX_RINGS || given->size < 8 || given->size & (given->size - 1))
+	if (drain->rings == MAX_RINGS)
+		return -EINVAL;
+	if (!given->is_group && (given->size < 8 || given->size & (given->size - 1)))
 		return -EINVAL;
 	*ring = *given;
-	ring->stock = ring->id == RING_LIFECYCLE ? STOCK_LIFECYCLE : STOCK_DATA;
-	ring->counters =
-		ring->id == RING_LIFECYCLE ? &drain->counters.lifecycle : &drain->counters.data;
+	ring->stock = given->is_group		   ? STOCK_STACK
+		      : ring->id == RING_LIFECYCLE ? STOCK_LIFECYCLE
+						   : STOCK_DATA;
+	ring->counters = given->is_group	      ? &drain->counters.stack
+			 : ring->id == RING_LIFECYCLE ? &drain->counters.lifecycle
+						      : &drain->counters.data;
 	ring->drops = calloc(
 		CPUS, sizeof(*ring->drops)); /* pages of CPUs that lose nothing are never made */
 	if (!ring->drops)
@@ -468,6 +522,95 @@ int drain_add_ring(struct drain *drain, int fd, uint64_t size_bytes, uint32_t id
 	return error;
 }
 
+/* ---- perf rings --------------------------------------------------------- */
+
+int drain_add_group(struct drain *drain, uint64_t budget_bytes, uint32_t id)
+{
+	struct ring ring = {.id = id, .fd = -1, .is_group = true};
+	int error;
+
+	pthread_mutex_lock(&drain->lock);
+	pool_allow(drain->pool, STOCK_STACK, budget_bytes);
+	error = add_ring(drain, &ring);
+	pthread_mutex_unlock(&drain->lock);
+	return error ? error : (int)drain->rings - 1;
+}
+
+static int add_perf(struct drain *drain, uint32_t group_at, struct perf_ring *given)
+{
+	struct ring *group = &drain->ring[group_at];
+	struct perf_ring *more;
+
+	if (group_at >= drain->rings || !group->is_group)
+		return -EINVAL;
+	given->linear = malloc(1 << 16);
+	more = realloc(group->perf, (group->perfs + 1) * sizeof(*more));
+	if (more)
+		group->perf = more;
+	if (!more || !given->linear)
+		return -ENOMEM;
+	more[group->perfs++] = *given;
+	return 0;
+}
+
+int drain_add_perf_memory(struct drain *drain, uint32_t group, uint64_t *head, uint64_t *tail,
+			  const uint8_t *data, uint64_t size_bytes, const struct perf_shape *shape)
+{
+	struct perf_ring ring = {.data = data, .size = size_bytes, .shape = *shape, .fd = -1};
+	int error;
+
+	ring.head = head;
+	ring.tail = tail;
+	pthread_mutex_lock(&drain->lock);
+	error = add_perf(drain, group, &ring);
+	pthread_mutex_unlock(&drain->lock);
+	if (error)
+		free(ring.linear);
+	return error;
+}
+
+int drain_add_perf(struct drain *drain, uint32_t group, int fd, uint32_t pages, uint32_t cpu,
+		   const struct perf_shape *shape)
+{
+	struct perf_ring ring = {.shape = *shape, .counters.cpu = cpu, .fd = -1};
+	int error = perf_map(&ring, fd, pages);
+
+	if (error)
+		return error;
+	pthread_mutex_lock(&drain->lock);
+	error = drain->running ? watch(drain, fd) : 0;
+	if (!error)
+		error = add_perf(drain, group, &ring);
+	pthread_mutex_unlock(&drain->lock);
+	if (error)
+		perf_unmap(&ring);
+	return error;
+}
+
+int drain_read_perf(struct drain *drain, uint32_t group, uint32_t number, struct perf_counters *out)
+{
+	int error = -ENOENT;
+
+	pthread_mutex_lock(&drain->lock);
+	if (group < drain->rings && number < drain->ring[group].perfs) {
+		*out = drain->ring[group].perf[number].counters;
+		error = 0;
+	}
+	pthread_mutex_unlock(&drain->lock);
+	return error;
+}
+
+/* Ends the reading of a perf ring whose event is no more. */
+static void fail_perf(struct drain *drain, int fd)
+{
+	pthread_mutex_lock(&drain->lock);
+	for (uint32_t i = 0; i < drain->rings; i++)
+		for (uint32_t j = 0; j < drain->ring[i].perfs; j++)
+			if (drain->ring[i].perf[j].fd == fd)
+				perf_fail(&drain->ring[i].perf[j], ENODEV);
+	pthread_mutex_unlock(&drain->lock);
+}
+
 int drain_map_limits(struct drain *drain, int fd)
 {
 	uint32_t *limits =
@@ -492,8 +635,13 @@ static void *run(void *argument)
 	while (!stop) {
 		drain_pass(drain, 0);
 		count = epoll_wait(drain->epoll_fd, events, MAX_RINGS + 1, drain->period_ms);
-		for (int i = 0; i < count; i++)
+		for (int i = 0; i < count; i++) {
 			stop |= events[i].data.fd == drain->stop_fd;
+			if (events[i].events & (EPOLLHUP | EPOLLERR)) {
+				drain_pass(drain, 0);
+				fail_perf(drain, events[i].data.fd);
+			}
+		}
 	}
 	return NULL;
 }
@@ -509,9 +657,13 @@ int drain_start(struct drain *drain, uint32_t period_us)
 	if (drain->epoll_fd < 0 || drain->stop_fd < 0)
 		return -errno;
 	error = watch(drain, drain->stop_fd);
-	for (uint32_t i = 0; !error && i < drain->rings; i++)
+	for (uint32_t i = 0; !error && i < drain->rings; i++) {
 		if (drain->ring[i].fd >= 0)
 			error = watch(drain, drain->ring[i].fd);
+		for (uint32_t j = 0; !error && j < drain->ring[i].perfs; j++)
+			if (drain->ring[i].perf[j].fd >= 0)
+				error = watch(drain, drain->ring[i].perf[j].fd);
+	}
 	if (error)
 		return error;
 	sigfillset(&all); /* signals are for Python's threads */
@@ -550,6 +702,9 @@ void drain_free(struct drain *drain)
 	for (struct ring *ring = drain->ring; ring < drain->ring + drain->rings; ring++) {
 		queue_release(&ring->queue);
 		free(ring->drops);
+		for (uint32_t i = 0; i < ring->perfs; i++)
+			perf_unmap(&ring->perf[i]);
+		free(ring->perf);
 		if (ring->fd >= 0) {
 			munmap(ring->consumer_page, page);
 			munmap(ring->producer_pages, page + 2 * ring->size);

@@ -18,6 +18,7 @@ struct ring_counters {
 struct drain_counters {
 	struct ring_counters lifecycle;
 	struct ring_counters data;
+	struct ring_counters stack; /* of all groups of perf rings */
 	uint64_t passes;
 	uint64_t busy_passes;	/* ended at a record still being written */
 	uint64_t discarded;	/* records that the kernel side reserved and gave back */
@@ -34,6 +35,18 @@ int drain_add_ring(struct drain *drain, int fd, uint64_t size_bytes, uint32_t ri
 /* The same of a ring in ordinary memory: `data` holds it twice in a row, as the kernel maps it. */
 int drain_add_memory(struct drain *drain, uint64_t *consumer, uint64_t *producer,
 		     const uint8_t *data, uint64_t size_bytes, uint32_t ring);
+/* A group of perf rings, one a CPU, whose records share the budget of stacks. Its number or -errno.
+ */
+int drain_add_group(struct drain *drain, uint64_t budget_bytes, uint32_t ring);
+/* Adds the ring of an event that perf_open made; `fd` stays the caller's. */
+int drain_add_perf(struct drain *drain, uint32_t group, int fd, uint32_t pages, uint32_t cpu,
+		   const struct perf_shape *shape);
+/* The same of one in ordinary memory. */
+int drain_add_perf_memory(struct drain *drain, uint32_t group, uint64_t *head, uint64_t *tail,
+			  const uint8_t *data, uint64_t size_bytes, const struct perf_shape *shape);
+/* Counters of the n-th ring of a group; -ENOENT if there is none. */
+int drain_read_perf(struct drain *drain, uint32_t group, uint32_t number,
+		    struct perf_counters *out);
 /* A mmapable array of u32 whose first word becomes the capture limit. */
 int drain_map_limits(struct drain *drain, int fd);
 int drain_start(struct drain *drain, uint32_t period_us);

@@ -60,16 +60,32 @@ static const struct unwind_row gap = {0, 0, UNWIND_GAP, 0};
 
 static const struct unwind_row *find_row(const struct unwind_table *table, uint64_t pc)
 {
-	uint64_t low = 0, high = table->count, middle;
+	const struct unwind_row *row = table->rows;
+	uint64_t left = table->count, half;
 
-	while (low < high) {
-		middle = low + (high - low) / 2;
-		if (table->rows[middle].pc <= pc)
-			low = middle + 1;
-		else
-			high = middle;
+	if (!left || pc < row->pc)
+		return &gap;
+	while (left > 1) { /* no branch in it depends on the rows */
+		half = left / 2;
+		row += row[half].pc <= pc ? half : 0;
+		left -= half;
 	}
-	return low ? &table->rows[low - 1] : &gap;
+	return row;
+}
+
+/* What was found for an address of a process: stacks of one batch have most of them in common. */
+struct found {
+	const struct unwind_range *ranges;
+	uint64_t named;
+	const struct unwind_row *row;
+	uint64_t range_count;
+};
+
+enum { MEMO = 1024 };
+
+static struct found *memo_of(struct found *memo, uint64_t named)
+{
+	return &memo[(named * 0x9e3779b97f4a7c15ULL) >> 54];
 }
 
 /* The steps below go to the caller; false, with a status, where the walk ends. */
@@ -159,12 +175,36 @@ static bool step(struct walk *walk, const struct unwind_row *row)
 	return return_to(walk, cfa, bp);
 }
 
+/* The row of an address; NULL, with a status, where there is none. */
+static const struct unwind_row *look_up(struct walk *walk, const struct unwind_table *tables,
+					const struct unwind_range *ranges, uint32_t range_count,
+					struct found *memo)
+{
+	uint64_t named = walk->ip - walk->is_return;
+	struct found *found = memo_of(memo, named);
+	const struct unwind_range *range;
+
+	if (found->row && found->named == named && found->ranges == ranges &&
+	    found->range_count == range_count)
+		return found->row;
+	range = find_range(ranges, range_count, named);
+	if (!range || range->table == TABLE_WANTED) {
+		walk->status = range ? STACK_NEEDS_TABLE : STACK_NO_MAPPING;
+		return NULL;
+	}
+	found->ranges = ranges;
+	found->range_count = range_count;
+	found->named = named;
+	found->row = range->table < 0 ? &gap : find_row(&tables[range->table], named - range->bias);
+	return found->row;
+}
+
 static uint32_t walk_stack(struct walk *walk, const struct unwind_table *tables,
 			   const struct unwind_range *ranges, uint32_t range_count,
-			   uint32_t max_depth, uint64_t *addresses, uint8_t *kinds)
+			   struct found *memo, uint32_t max_depth, uint64_t *addresses,
+			   uint8_t *kinds)
 {
-	const struct unwind_range *range;
-	uint64_t named;
+	const struct unwind_row *row;
 	uint32_t depth = 0;
 
 	for (;;) {
@@ -176,17 +216,22 @@ static uint32_t walk_stack(struct walk *walk, const struct unwind_table *tables,
 		kinds[depth] = (walk->is_return ? FRAME_RETURN : 0) |
 			       (walk->is_guessed ? FRAME_GUESSED : 0);
 		depth++;
-		named = walk->ip - walk->is_return;
-		range = find_range(ranges, range_count, named);
-		if (!range) {
-			walk->status = STACK_NO_MAPPING;
-			return depth;
-		}
-		if (!step(walk, range->table < 0
-					? &gap
-					: find_row(&tables[range->table], named - range->bias)))
+		row = look_up(walk, tables, ranges, range_count, memo);
+		if (!row || !step(walk, row))
 			return depth;
 	}
+}
+
+enum { LINE = 64, FETCHED = 16 * LINE };
+
+/* Has the beginning of a stack on its way while the one before is walked: most of a walk is waiting
+ * for memory that nobody has touched since the kernel's copy was taken. */
+static void fetch_stack(const uint8_t *stacks, const struct unwind_sample *sample)
+{
+	uint32_t size = sample->stack_size < FETCHED ? sample->stack_size : FETCHED;
+
+	for (uint32_t at = 0; at < size; at += LINE)
+		__builtin_prefetch(stacks + sample->stack_at + at);
 }
 
 void unwind_stacks(const struct unwind_table *tables, const struct unwind_range *ranges,
@@ -194,6 +239,7 @@ void unwind_stacks(const struct unwind_table *tables, const struct unwind_range 
 		   uint32_t max_depth, uint64_t *addresses, uint8_t *kinds, uint32_t *depths,
 		   uint8_t *statuses)
 {
+	struct found memo[MEMO] = {0};
 	const struct unwind_sample *sample;
 	uint64_t first;
 
@@ -201,6 +247,8 @@ void unwind_stacks(const struct unwind_table *tables, const struct unwind_range 
 		struct walk walk = {0};
 
 		sample = &samples[i];
+		if (i + 1 < count)
+			fetch_stack(stacks, sample + 1);
 		if (sample->flags & SAMPLE_NO_REGISTERS) {
 			depths[i] = 0;
 			statuses[i] = STACK_NO_USER_REGS;
@@ -213,11 +261,68 @@ void unwind_stacks(const struct unwind_table *tables, const struct unwind_range 
 		walk.bp = sample->bp;
 		first = (uint64_t)i * max_depth;
 		depths[i] = walk_stack(&walk, tables, ranges + sample->first_range, sample->ranges,
-				       max_depth, addresses + first, kinds + first);
+				       memo, max_depth, addresses + first, kinds + first);
 		if (walk.status == STACK_COMPLETE && walk.was_guessed)
 			walk.status = STACK_FP_USED;
 		else if (walk.status == STACK_COMPLETE && sample->flags & SAMPLE_PATCHED)
 			walk.status = STACK_PATCHED;
 		statuses[i] = walk.status;
+	}
+}
+
+static uint64_t chain_at(const uint8_t *chains, const struct unwind_chain *chain, uint64_t index)
+{
+	uint64_t value; /* records are not aligned */
+
+	memcpy(&value, chains + chain->at + index * sizeof(value), sizeof(value));
+	return value;
+}
+
+/* How many entries up to `at` are the frames up to the last one. */
+static uint32_t equal_run(const uint8_t *chains, const struct unwind_chain *chain, uint64_t at,
+			  const uint64_t *addresses, uint32_t depth)
+{
+	uint32_t run = 0;
+
+	while (run < depth && run <= at &&
+	       chain_at(chains, chain, at - run) == addresses[depth - 1 - run])
+		run++;
+	return run;
+}
+
+static uint32_t splice(const uint8_t *chains, const struct unwind_chain *chain, uint32_t max_depth,
+		       uint64_t *addresses, uint8_t *kinds, uint32_t depth)
+{
+	uint64_t next = 0;
+	uint32_t longest = 0, run;
+
+	/* The chain may lack the last frames: frame pointers miss a leaf's caller. */
+	for (uint32_t common = depth; common && !longest; common--)
+		for (uint64_t at = 0; at < chain->count; at++) {
+			run = equal_run(chains, chain, at, addresses, common);
+			if (run <= longest)
+				continue;
+			longest = run;
+			next = at + 1;
+		}
+	for (; longest && next < chain->count && depth < max_depth; next++, depth++) {
+		addresses[depth] = chain_at(chains, chain, next);
+		kinds[depth] = FRAME_RETURN | FRAME_GUESSED | FRAME_CHAIN;
+	}
+	return depth;
+}
+
+void unwind_splice(const uint8_t *chains, const struct unwind_chain *chain, uint32_t count,
+		   uint32_t max_depth, uint64_t *addresses, uint8_t *kinds, uint32_t *depths,
+		   const uint8_t *statuses)
+{
+	uint64_t first;
+
+	for (uint32_t i = 0; i < count; i++) {
+		if (statuses[i] != STACK_TRUNCATED || !chain[i].count || !depths[i])
+			continue;
+		first = (uint64_t)i * max_depth;
+		depths[i] = splice(chains, &chain[i], max_depth, addresses + first, kinds + first,
+				   depths[i]);
 	}
 }

@@ -22,13 +22,15 @@ enum unwind_status {
 	STACK_FP_USED = 5,
 	STACK_PATCHED = 6,
 	STACK_NO_USER_REGS = 7,
+	STACK_NEEDS_TABLE = 8, /* no end: the last frame is where the table is not there yet */
 };
 
 /* Of a frame: its address is a return address, one past what it names; it was found by frame
- * pointer alone. */
+ * pointer alone; it is from the kernel's call chain. */
 enum unwind_frame {
 	FRAME_RETURN = 1,
 	FRAME_GUESSED = 2,
+	FRAME_CHAIN = 4,
 };
 
 enum unwind_sample_flags {
@@ -50,7 +52,14 @@ struct unwind_table {
 	uint64_t count;
 };
 
-/* Executable memory; rows count from bias. table is -1 where nothing is known of it. */
+/* What `table` of a range may be beside a table's number. */
+enum unwind_no_table {
+	TABLE_UNKNOWN = -1, /* nothing is known of it: frame pointers only */
+	TABLE_WANTED =
+		-2, /* there may be one: a walk that comes here ends with STACK_NEEDS_TABLE */
+};
+
+/* Executable memory; rows count from bias. */
 struct unwind_range {
 	uint64_t start;
 	uint64_t end;
@@ -71,8 +80,23 @@ struct unwind_sample {
 	uint32_t flags;
 };
 
+/* Of a sample: the kernel's call chain, u64s of the user side, innermost first, at byte `at`. */
+struct unwind_chain {
+	uint64_t at;
+	uint64_t count;
+};
+
 /* Row n of addresses and kinds (max_depth entries a row), of depths and statuses is sample n's. */
 void unwind_stacks(const struct unwind_table *tables, const struct unwind_range *ranges,
 		   const uint8_t *stacks, const struct unwind_sample *samples, uint32_t count,
 		   uint32_t max_depth, uint64_t *addresses, uint8_t *kinds, uint32_t *depths,
 		   uint8_t *statuses);
+
+/*
+ * Goes on where a copied stack ended (STACK_TRUNCATED): with the frames that the kernel's chain has
+ * after the last one that both have; where that stands several times, after the longest equal run.
+ * The status stays: whether the chain is whole is not known. Needs no memory.
+ */
+void unwind_splice(const uint8_t *chains, const struct unwind_chain *chain, uint32_t count,
+		   uint32_t max_depth, uint64_t *addresses, uint8_t *kinds, uint32_t *depths,
+		   const uint8_t *statuses);

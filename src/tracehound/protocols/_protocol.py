@@ -161,3 +161,5 @@ class Protocol(NamedTuple):
     # after a gap, or joined in mid-stream: the engine has found that no answer is owed to anything before the request
     # that was returned last; for a parser that keeps its own account of what it waits for
     settle: Callable[[Any], None] | None = None
+    # clients send no request before the answer to the one before: one that was joined needs fewer turns to be trusted
+    takes_turns: bool = False

@@ -319,6 +319,7 @@ PROTOCOL = Protocol(
     resync=resync,
     bridge=bridge,
     is_fresh=is_fresh,
+    takes_turns=True,  # RFC 9112 9.3.2 has pipelining, and no client in use does it unasked
     request_extras=(
         Column("host", "string", "http1: the Host field"),
         Column("user_agent", "string", "http1: the User-Agent field"),

@@ -36,7 +36,7 @@ OTHERS: Final = "(others)"
 _COLUMNS: Final = (
     "service", "comm", "role", "peer_service", "remote_ip", "remote_port", "local_port", "protocol", "operation",
     "route", "resource", "statement", "status", "outcome", "error_type", "error_message", "request_bytes",
-    "response_bytes", "duration_ns", "exchange", "local_ip",
+    "response_bytes", "duration_ns", "exchange", "local_ip", "peer_service_inferred",
 )  # fmt: skip
 
 
@@ -79,6 +79,12 @@ class Group:
     sent_bytes: int = 0
     received_bytes: int = 0
     buckets: Counter[int] = field(default_factory=Counter)
+    addresses: set[str] = field(default_factory=set)  # of a peer named by them, two at most
+
+    @property
+    def address(self) -> str:
+        """The peer's address if it is named by that, and by no other."""
+        return next(iter(self.addresses)) if len(self.addresses) == 1 else ""
 
     def quantile(self, share: float) -> float | None:
         """Return the duration in ns below which `share` of the requests are, None without any."""
@@ -108,7 +114,7 @@ class Calls:
         self._add_errors(named)
 
     def _add_groups(self, rows: "pa.Table") -> None:
-        keys = ["name", "peer", "is_service", "port", "protocol", "bucket"]
+        keys = ["name", "peer", "is_service", "port", "protocol", "bucket", "address"]
         values: list[Any] = [
             ("is_error", "sum"),
             ("request_bytes", "sum"),
@@ -127,6 +133,8 @@ class Calls:
             group.errors += row["is_error_sum"] or 0
             group.sent_bytes += received if self._is_served else sent
             group.received_bytes += sent if self._is_served else received
+            if row["address"] and len(group.addresses) < 2:
+                group.addresses.add(row["address"])
             if row["bucket"] is not None:
                 group.buckets[row["bucket"]] += row["count_all"]
 
@@ -261,7 +269,7 @@ def _connections(rows: "pa.Table") -> "Int64s":
 
 
 def _with_names(rows: "pa.Table", *, is_served: bool) -> "pa.Table":
-    """Return the rows with `name, peer, is_service, port, bucket, is_error`, and no null in what is shown of them."""
+    """Return the rows with `name, peer, is_service, address, port, bucket, is_error`; no null in what is shown."""
     import pyarrow as pa
     import pyarrow.compute as pc
 
@@ -274,6 +282,7 @@ def _with_names(rows: "pa.Table", *, is_served: bool) -> "pa.Table":
         "name": pc.coalesce(rows["service"], rows["comm"], rows["local_ip"], "?"),
         "peer": pc.coalesce(nothing, "") if is_served else pc.coalesce(peer_service, rows["remote_ip"], "?"),
         "is_service": pc.is_valid(peer_service),
+        "address": pc.if_else(pc.fill_null(rows["peer_service_inferred"], False), rows["remote_ip"], ""),
         "port": rows["local_port"] if is_served else rows["remote_port"],
         "protocol": pc.coalesce(rows["protocol"], "?"),
         "bucket": pa.array(buckets, mask=pc.is_null(durations).to_numpy()),
@@ -295,6 +304,12 @@ def address(ip: str, port: int | None) -> str:
     """Return `ip:port`, IPv6 in brackets."""
     host = f"[{ip}]" if ":" in ip else ip
     return host if port is None else f"{host}:{port}"
+
+
+def named_address(name: str | None, ip: str | None, port: int | None) -> str:
+    """Return an address, and before it a name that it is known by."""
+    text = address(ip or "?", port)
+    return f"{name} {text}" if name else text
 
 
 def what(row: Mapping[str, Any], *, is_group: bool = True) -> str:

@@ -6,7 +6,7 @@ import textwrap
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Final
 
-from tracehound.sinks._calls import SLOWEST, Calls, Group, GroupKey, address
+from tracehound.sinks._calls import SLOWEST, Calls, Group, GroupKey, address, named_address
 from tracehound.sinks._summary import BYTE_COUNTERS, ELSEWHERE, Ending, Summary, by_requests
 from tracehound.sinks._text import (
     BOLD,
@@ -100,8 +100,8 @@ def _calls(title: str, calls: Calls, comms: Mapping[str, str], width: int, color
         return []
     columns = call_columns(shown, comms)
     fitted = fit(columns, width)
-    if len(fitted) < len(columns) - 1:  # programs' names beside services go before the quantiles do
-        fitted = fit(call_columns(shown, {}), width)
+    if len(fitted) < len(columns) - 1:  # what stands beside names goes before the quantiles do
+        fitted = fit(call_columns(shown, {}, has_addresses=False), width)
     head, *rows = lines(fitted, color=color)
     room = len(head) - len(head.lstrip()) - 2
     title = title if len(title) <= room else title.split(" (")[0]
@@ -110,13 +110,17 @@ def _calls(title: str, calls: Calls, comms: Mapping[str, str], width: int, color
     return [head, *rows, *more]
 
 
-def call_columns(shown: Sequence[tuple[GroupKey, Group]], comms: Mapping[str, str]) -> list[Column]:
+def call_columns(
+    shown: Sequence[tuple[GroupKey, Group]], comms: Mapping[str, str], *, has_addresses: bool = True
+) -> list[Column]:
     keys, groups = zip(*shown, strict=True)
     quantiles = [[duration(group.quantile(share)) for group in groups] for share in (0.5, 0.95, 0.99)]
     traffic = [f"{short_size(group.sent_bytes)} / {short_size(group.received_bytes)}" for group in groups]
     return [
         Column("", [_with_comm(key.name, comms) for key in keys], can_shrink=True),
-        Column("", [_peer(key, comms) for key in keys], can_shrink=True),
+        Column(
+            "", [_peer(key, group.address if has_addresses else "", comms) for key, group in shown], can_shrink=True
+        ),
         Column("", [key.protocol for key in keys], rank=2),
         Column("requests", [f"{group.requests:,}" for group in groups], right=True),
         Column("errors", _shares(groups), right=True, styles=[RED if group.errors else "" for group in groups]),
@@ -141,10 +145,12 @@ def _with_comm(name: str, comms: Mapping[str, str]) -> str:
     return name if comm == name else f"{name} ({comm})"
 
 
-def _peer(key: GroupKey, comms: Mapping[str, str]) -> str:
+def _peer(key: GroupKey, beside: str, comms: Mapping[str, str]) -> str:
     port = "" if key.port is None else f":{key.port}"
     if not key.peer:
         return port
+    if beside:
+        return f"→ {named_address(key.peer, beside, key.port)}"
     if key.is_service:
         return f"→ {_with_comm(key.peer, comms)} {port}".rstrip()
     return f"→ {address(key.peer, key.port)}"

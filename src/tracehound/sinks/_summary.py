@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
-from tracehound.sinks._calls import ERRORS, BothSides, Calls, ErrorKey, Group, GroupKey, address
+from tracehound.sinks._calls import ERRORS, BothSides, Calls, ErrorKey, Group, GroupKey, named_address
 from tracehound.sinks._text import printable
 
 if TYPE_CHECKING:
@@ -124,9 +124,10 @@ class Summary:
         import pyarrow.compute as pc
 
         failed = batch.filter(pc.equal(batch["event"], "error"))
-        for row in failed.select(["service", "comm", "local_ip", "remote_ip", "remote_port", "error"]).to_pylist():
+        columns = ["service", "comm", "local_ip", "remote_name", "remote_ip", "remote_port", "error"]
+        for row in failed.select(columns).to_pylist():
             name = printable(row["service"] or row["comm"] or row["local_ip"] or "?")
-            peer = address(row["remote_ip"] or "?", row["remote_port"])
+            peer = printable(named_address(row["remote_name"], row["remote_ip"], row["remote_port"]))
             key = ErrorKey("connect", row["error"] or "?", "cannot connect", name, peer)
             if key in self._connect_errors or len(self._connect_errors) < _KINDS:
                 self._connect_errors[key] += 1

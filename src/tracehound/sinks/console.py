@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Final, TextIO
 
 from tracehound.errors import SinkError
 from tracehound.recording import loss_counter
-from tracehound.sinks._calls import address, result, what
+from tracehound.sinks._calls import address, named_address, result, what
 from tracehound.sinks._report import render
 from tracehound.sinks._sink import SinkKind, Source, lost_rows
 from tracehound.sinks._summary import Ending, Summary
@@ -32,7 +32,7 @@ _RESULT: Final = 5  # cells for the status
 _REQUEST_COLUMNS: Final = (
     "time_ns", "wall_time", "pid", "comm", "service", "role", "peer_service", "remote_ip", "remote_port", "operation",
     "resource", "statement", "status", "outcome", "error_type", "duration_ns",
-    "response_bytes", "local_ip",
+    "response_bytes", "local_ip", "peer_service_inferred",
 )  # fmt: skip
 _ERROR_COLUMNS: Final = (
     "time_ns",
@@ -40,6 +40,7 @@ _ERROR_COLUMNS: Final = (
     "pid",
     "comm",
     "service",
+    "remote_name",
     "remote_ip",
     "remote_port",
     "error",
@@ -91,7 +92,8 @@ class LiveRows:
         return self._line(row, "←" if row["role"] == "server" else "→", what(row, is_group=False), words, failed)
 
     def _error(self, row: dict[str, Any]) -> str:
-        return self._line(row | {"peer_service": None}, "→", "connect", [row["error"] or "?", "", ""], True)
+        named = {"peer_service": row["remote_name"], "peer_service_inferred": True}
+        return self._line(row | named, "→", "connect", [row["error"] or "?", "", ""], True)
 
     def _line(self, row: dict[str, Any], arrow: str, text: str, words: list[str], failed: bool) -> str:
         name = f"{row['service'] or row['comm'] or '?'}[{row['pid']}]"
@@ -100,6 +102,9 @@ class LiveRows:
         peer = f"{row['peer_service']} :{row['remote_port']}" if row["peer_service"] else _address(row)
         if arrow == "←":
             peer = row["peer_service"] or row["remote_ip"] or "?"
+        elif row["peer_service_inferred"]:
+            both = named_address(row["peer_service"], row["remote_ip"], row["remote_port"])
+            peer = both if width_of(f"{name} → {both}") <= self._who else peer
         who = _column(f"{name} {arrow} {peer}", self._who)
         outcome = paint(f"{words[0]:<{_RESULT}}", RED if failed and self._color else "")
         return f" {_time(row)}  {who}  {_column(text, self._what)}  {outcome}  {words[1]:>7}  {words[2]:>7}".rstrip()

@@ -1,7 +1,7 @@
 """Streams and events of connections -> records, with the kernel's verdicts and capture classes.
 
 What the class `unknown` leaves out of a call by the kernel is kept here: it was captured. Without any verdict after as
-many bytes or segments as the kernel looks at, the rest is counted only.
+many bytes or segments as the kernel looks at, the rest is counted only, but for answers of DNS.
 """
 
 from collections.abc import Callable
@@ -20,6 +20,7 @@ UNKNOWN_CALLS: Final = 256
 MATCH_STRONG: Final = 2
 CAPTURE_FRAMED: Final = 1
 CAPTURE_COUNT: Final = 3
+NAMES_PORT: Final = 53
 
 # Of include/net/tcp_states.h
 ESTABLISHED: Final = 1
@@ -44,7 +45,7 @@ class StreamRecords:
         """Write the next bytes of a stream: `size`, of which the first were captured."""
         if connection.capture_class == CAPTURE_UNKNOWN:
             self._look(connection, direction, payload)
-        if connection.capture_class == CAPTURE_COUNT:
+        if connection.capture_class == CAPTURE_COUNT and not _may_name(connection, direction):
             payload = b""
         captured = len(payload)
         if captured == size <= PIECE_BYTES:
@@ -60,7 +61,7 @@ class StreamRecords:
         """Write a datagram, as one record."""
         if connection.capture_class == CAPTURE_UNKNOWN:
             self._look(connection, direction, payload)
-        if connection.capture_class == CAPTURE_COUNT:
+        if connection.capture_class == CAPTURE_COUNT and not _may_name(connection, direction):
             payload = b""
         self.write_data(time_ns, connection, direction, payload, size)
 
@@ -132,6 +133,11 @@ class StreamRecords:
             "flags": flags | self._captured | (self._preexisting if connection.is_partial else 0),
         }
         self._records.add_connection(time_ns, event, values)
+
+
+def _may_name(connection: Connection, direction: int) -> bool:
+    """Say whether what comes may be answers of DNS."""
+    return direction == SERVER and connection.ends[SERVER][1] == NAMES_PORT
 
 
 def _padded(address: bytes) -> list[int]:

@@ -288,6 +288,12 @@ class Tape:
         if missing:
             raise RecordingError(f"{self.path}: its layout has no records of {', '.join(missing)}")
 
+    def frames_of(self, ring: int) -> Iterator[Frame]:
+        """Yield the frames of records whose first one is of `ring`; the others are neither read nor checked."""
+        self._file.seek(self._begin)
+        while (frame := self._next(ring)) is not None:
+            yield frame
+
     def frames(self) -> Iterator[Frame]:
         """Yield all frames behind the layout, from the first; afterwards `cut` tells whether the end was there."""
         self._file.seek(self._begin)
@@ -299,10 +305,16 @@ class Tape:
         if self.cut is None and type_ != END:
             self.cut = Cut(self._file.tell(), "its end is missing, as if the trace had been killed")
 
-    def _next(self) -> Frame | None:
+    def _next(self, only_ring: int | None = None) -> Frame | None:
         """Return the next frame; None at the end, and where nothing can be read any more, which `cut` then says."""
         position = self._file.tell()
         head = self._file.read(FRAME.size)
+        while only_ring is not None and len(head) == FRAME.size:
+            stored, _, type_, _, ring, _ = FRAME.unpack(head)
+            if (type_, ring) == (RECORDS, only_ring):
+                break
+            self._file.seek(min(stored, LONGEST), os.SEEK_CUR)
+            position, head = self._file.tell(), self._file.read(FRAME.size)
         if not head:
             return None
         if len(head) < FRAME.size:

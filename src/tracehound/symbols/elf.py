@@ -5,13 +5,12 @@ Information in Separate Files" and "MiniDebugInfo". Left out: relocations, versi
 """
 
 import lzma
-import mmap
 import os
+import stat
 import struct
 import zlib
 from collections.abc import Iterator
 from contextlib import suppress
-from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import Final, NamedTuple, Self
@@ -20,28 +19,30 @@ import numpy as np
 import numpy.typing as npt
 
 from tracehound.errors import TargetError
+from tracehound.symbols.functions import Symbols, SymbolTable, read_table
 
 EM_X86_64: Final = 62
+EM_AARCH64: Final = 183
 PT_LOAD: Final = 1
 PT_NOTE: Final = 4
 PT_GNU_EH_FRAME: Final = 0x6474E550
 SHF_COMPRESSED: Final = 1 << 11
 ELFCOMPRESS_ZLIB: Final = 1
 SHT_NOBITS: Final = 8
-SHN_UNDEF: Final = 0
 NT_GNU_BUILD_ID: Final = 3
+PAGE: Final = 4096
+NAME_LIMIT: Final = 256  # bytes of a section's name that count
+NOTES_LIMIT: Final = 1 << 16  # bytes of notes; more is taken for damage
+BUILD_ID_LIMIT: Final = 64
+SECTION_LIMIT: Final = 512 << 20  # bytes of one that is read, unpacked as well
 MINI_DEBUG_LIMIT: Final = 256 << 20  # bytes after decompression; more is taken for damage
+DEBUG_LINK_LIMIT: Final = 4 << 30  # bytes of a debug file that is checked by its sum
 DEBUG_FOLDER: Final = Path("/usr/lib/debug")
 
 _EHDR: Final = struct.Struct("<16sHHIQQQIHHHHHH")
 _PHDR: Final = struct.Struct("<IIQQQQQQ")
 _SHDR: Final = struct.Struct("<IIQQQQIIQQ")
 _CHDR: Final = struct.Struct("<IIQ8x")
-_SYMBOL: Final = np.dtype(
-    [("name", "<u4"), ("info", "u1"), ("other", "u1"), ("section", "<u2"), ("value", "<u8"), ("size", "<u8")]
-)
-_FUNCTION_TYPES: Final = (2, 10)  # STT_FUNC, STT_GNU_IFUNC
-_RANK: Final = np.array([2, 0, 1, *[3] * 13], dtype="u1")  # of aliases the global one is named, then the weak one
 
 
 class Segment(NamedTuple):
@@ -66,48 +67,48 @@ class Section(NamedTuple):
     link: int
 
 
-class Symbol(NamedTuple):
-    """A function as a symbol table has it: `address` as linked, `size` in bytes, 0 if not said."""
+class FileBytes:
+    """The bytes of an open file, read when sliced; a file that shrinks gives fewer, where a mapping would kill."""
 
-    name: str
-    address: int
-    size: int
-
-
-@dataclass(frozen=True, slots=True)
-class Symbols:
-    """The functions of a file, sorted by address; names are decoded when asked for.
-
-    `addresses`, `sizes` (bytes): uint64[n]; `names`: uint32[n], offsets into `strings`, zero-terminated.
-    """
-
-    addresses: npt.NDArray[np.uint64]
-    sizes: npt.NDArray[np.uint64]
-    names: npt.NDArray[np.uint32]
-    strings: bytes
+    def __init__(self, fd: int) -> None:
+        """Take over `fd`, an open regular file; raises OSError for what is none."""
+        self._fd = fd
+        self.status = os.fstat(fd)
+        if not stat.S_ISREG(self.status.st_mode):
+            self.close()
+            raise OSError(f"it is no regular file, its mode is {self.status.st_mode:#o}")
 
     def __len__(self) -> int:
-        return len(self.addresses)
+        return self.status.st_size
 
-    def __getitem__(self, index: int) -> Symbol:
-        return Symbol(self._name(index), int(self.addresses[index]), int(self.sizes[index]))
+    def __getitem__(self, span: slice) -> bytes:
+        start, stop, _ = span.indices(len(self))
+        return os.pread(self._fd, max(stop - start, 0), start)
 
-    def at(self, address: int) -> Symbol | None:
-        """Return the function that holds `address`, or None. One without a size reaches to the next function."""
-        index = int(np.searchsorted(self.addresses, np.uint64(address), "right")) - 1
-        if index < 0:
-            return None
-        found = self[index]
-        return found if not found.size or address < found.address + found.size else None
+    def fileno(self) -> int:
+        """Return the descriptor, which stays this object's."""
+        return self._fd
 
-    def named(self, name: str) -> list[Symbol]:
-        """Return every function of exactly this name, by address."""
-        needle = name.encode() + b"\0"
-        return [self[index] for index in range(len(self)) if self.strings.startswith(needle, self.names[index])]
+    def close(self) -> None:
+        """Close the file; also done when nothing refers to it any more."""
+        if self._fd >= 0:
+            os.close(self._fd)
+            self._fd = -1
 
-    def _name(self, index: int) -> str:
-        start = int(self.names[index])
-        return self.strings[start : self.strings.index(b"\0", start)].decode("utf-8", "backslashreplace")
+    def __del__(self) -> None:
+        with suppress(OSError, AttributeError):
+            self.close()
+
+
+def open_regular(path: str | os.PathLike[str]) -> FileBytes:
+    """Open a regular file; raises OSError for what is none, which is not opened: that alone may have effects."""
+    place = os.open(path, os.O_PATH | os.O_CLOEXEC)
+    try:
+        if not stat.S_ISREG(mode := os.fstat(place).st_mode):
+            raise OSError(f"it is no regular file, its mode is {mode:#o}")
+        return FileBytes(os.open(f"/proc/self/fd/{place}", os.O_RDONLY | os.O_CLOEXEC))
+    finally:
+        os.close(place)
 
 
 class Elf:
@@ -116,24 +117,31 @@ class Elf:
     Raises TargetError where the bytes are not a 64-bit little-endian ELF file, or point out of themselves.
     """
 
-    def __init__(self, data: bytes | mmap.mmap, name: str = "ELF file") -> None:
+    def __init__(self, data: bytes | FileBytes, name: str = "ELF file") -> None:
         self.data, self.name = data, name
         if len(data) < _EHDR.size or data[:6] != b"\x7fELF\x02\x01":
             raise TargetError(f"{name} is not a 64-bit little-endian ELF file")
-        fields = _EHDR.unpack_from(data)
+        fields = _EHDR.unpack(data[: _EHDR.size])
         self.type, self.machine, self.entry = fields[1], fields[2], fields[4]
         self._headers = fields[5:7]
         self._counts = fields[9:14]  # phentsize, phnum, shentsize, shnum, shstrndx
 
     @classmethod
-    def open(cls, path: str | os.PathLike[str]) -> Self:
-        """Map a file into memory; raises TargetError if it cannot be read or is no ELF file."""
+    def open(cls, source: str | os.PathLike[str] | int, name: str | None = None) -> Self:
+        """Open a file by path or a descriptor's file again; raises TargetError if it cannot be read or is no ELF file.
+
+        A descriptor stays the caller's. `name` is what errors call the file.
+        """
+        name = name or (f"descriptor {source}" if isinstance(source, int) else os.fspath(source))
         try:
-            with open(path, "rb") as file:
-                data = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
-        except (OSError, ValueError) as error:  # ValueError: an empty file
-            raise TargetError(f"{os.fspath(path)} cannot be read: {error}") from error
-        return cls(data, os.fspath(path))
+            data = FileBytes(os.dup(source)) if isinstance(source, int) else open_regular(source)
+        except OSError as error:
+            raise TargetError(f"{name} cannot be read: {error.strerror or error}") from error
+        try:
+            return cls(data, name)
+        except TargetError:
+            data.close()
+            raise
 
     @cached_property
     def segments(self) -> tuple[Segment, ...]:
@@ -146,16 +154,24 @@ class Elf:
         return tuple(found)
 
     @cached_property
+    def _section_rows(self) -> list[tuple[int, ...]]:
+        return list(self._table(_SHDR, self._headers[1], *self._counts[2:4]))
+
+    @property
+    def _section_ends(self) -> npt.NDArray[np.uint64]:
+        """The address behind each section, 0 of those that are not loaded."""
+        return np.array([(row[3] and row[3] + row[5]) & 0xFFFFFFFFFFFFFFFF for row in self._section_rows], dtype="u8")
+
+    @cached_property
     def sections(self) -> dict[str, Section]:
         """Return the section headers by name; of two with one name the first."""
-        shentsize, count, names_index = self._counts[2:]
-        rows = list(self._table(_SHDR, self._headers[1], shentsize, count))
+        rows, names_index = self._section_rows, self._counts[4]
         if names_index >= len(rows):
             return {}
-        names = self._bytes(rows[names_index][4], rows[names_index][5])
+        names = self.bytes_at(rows[names_index][4], rows[names_index][5])
         found: dict[str, Section] = {}
         for name, kind, flags, address, offset, size, link, *_ in rows:
-            text = names[name : max(names.find(b"\0", name), name)].decode("utf-8", "backslashreplace")
+            text = names[name : name + NAME_LIMIT].partition(b"\0")[0].decode("utf-8", "backslashreplace")
             found.setdefault(text, Section(kind, flags, address, offset, size, link))
         return found
 
@@ -164,7 +180,9 @@ class Elf:
         found = self.sections.get(name)
         if found is None or found.kind == SHT_NOBITS:
             return None
-        data = self._bytes(found.offset, found.size)
+        if found.size > SECTION_LIMIT:
+            raise TargetError(f"{self.name}: section {name} has {found.size} bytes, more than {SECTION_LIMIT}")
+        data = self.bytes_at(found.offset, found.size)
         if found.flags & SHF_COMPRESSED:
             data = self._decompress(name, data)
         return data
@@ -173,7 +191,7 @@ class Elf:
     def base(self) -> int:
         """Return the address as linked of the file's first loaded page."""
         addresses = [segment.address for segment in self.segments if segment.kind == PT_LOAD]
-        return min(addresses, default=0) & ~(mmap.PAGESIZE - 1)
+        return min(addresses, default=0) & ~(PAGE - 1)
 
     def address_of(self, offset: int) -> int | None:
         """Return the address as linked of a byte of the file, None if no segment loads it.
@@ -181,7 +199,7 @@ class Elf:
         A mapping begins at a page, so the page that a segment begins in belongs to it.
         """
         for segment in self.segments:
-            before = segment.address & (mmap.PAGESIZE - 1)
+            before = segment.address & (PAGE - 1)
             if segment.kind == PT_LOAD and segment.offset - before <= offset < segment.offset + segment.file_size:
                 return segment.address + offset - segment.offset
         return None
@@ -196,56 +214,76 @@ class Elf:
     @cached_property
     def build_id(self) -> bytes | None:
         """Return the build id that the linker has left, usually 20 bytes; None without one."""
-        notes = [self._bytes(one.offset, one.file_size) for one in self.segments if one.kind == PT_NOTE]
+        places = [one for one in self.segments if one.kind == PT_NOTE and one.file_size <= NOTES_LIMIT]
+        notes = [self.bytes_at(one.offset, one.file_size) for one in places[:16]]
         if not notes and (note := self.section(".note.gnu.build-id")):
             notes = [note]
         for data in notes:
             for kind, name, content in _notes(data):
                 if kind == NT_GNU_BUILD_ID and name == b"GNU\0":
-                    return content
+                    return content[:BUILD_ID_LIMIT]
         return None
 
     @cached_property
     def symbols(self) -> Symbols:
-        """Return the functions of .symtab, or else of .dynsym and the symbols packed in .gnu_debugdata."""
-        if ".symtab" in self.sections and self.sections[".symtab"].kind != SHT_NOBITS:
-            return _read_symbols([self._symbol_table(".symtab")])
-        tables = [self._symbol_table(".dynsym")]
-        packed = self.section(".gnu_debugdata")
-        if packed:
-            with suppress(lzma.LZMAError, TargetError):  # damaged extra symbols leave the others
-                unpacked = lzma.LZMADecompressor().decompress(packed, MINI_DEBUG_LIMIT)
-                tables.append(Elf(unpacked, f"{self.name} .gnu_debugdata")._symbol_table(".symtab"))
-        return _read_symbols(tables)
+        """Return the functions of the file alone: of .symtab, or else of .dynsym and .gnu_debugdata."""
+        return Symbols.of(self.symbol_tables())
+
+    @property
+    def has_symtab(self) -> bool:
+        """Tell whether the file has the whole table of symbols."""
+        found = self.sections.get(".symtab")
+        return found is not None and found.kind != SHT_NOBITS
+
+    def symbol_tables(self) -> list[SymbolTable]:
+        """Return what `symbols` is made of; tables that are damaged are left out."""
+        if self.has_symtab:
+            return self._tables_of(self, ".symtab")
+        tables = self._tables_of(self, ".dynsym")
+        with suppress(lzma.LZMAError, TargetError):  # damaged extra symbols leave the others
+            if packed := self.section(".gnu_debugdata"):
+                unpacked = lzma.LZMADecompressor(memlimit=MINI_DEBUG_LIMIT).decompress(packed, MINI_DEBUG_LIMIT)
+                tables += self._tables_of(Elf(unpacked, f"{self.name} .gnu_debugdata"), ".symtab")
+        return tables
+
+    @staticmethod
+    def _tables_of(elf: "Elf", name: str) -> list[SymbolTable]:
+        with suppress(TargetError):
+            return [read_table(*elf._symbol_table(name), elf._section_ends)]
+        return []
 
     def _decompress(self, name: str, data: bytes) -> bytes:
         kind, _, size = _CHDR.unpack_from(data) if len(data) >= _CHDR.size else (0, 0, 0)
         if kind != ELFCOMPRESS_ZLIB:
             raise TargetError(f"{self.name}: section {name} is compressed in a way not known here ({kind})")
         try:
-            return zlib.decompressobj().decompress(data[_CHDR.size :], size) if size else b""
+            return zlib.decompressobj().decompress(data[_CHDR.size :], min(size, SECTION_LIMIT)) if size else b""
         except (zlib.error, OverflowError) as error:
             raise TargetError(f"{self.name}: section {name} is damaged: {error}") from error
 
     def _symbol_table(self, name: str) -> tuple[bytes, bytes]:
         symbols, found = self.section(name), self.sections.get(name)
-        sections = list(self.sections.values())
         if not symbols or found is None:
             return b"", b"\0"
         strings = self.section(".strtab" if name == ".symtab" else ".dynstr")
-        if strings is None and found.link < len(sections):
-            strings = self._bytes(sections[found.link].offset, sections[found.link].size)
+        if strings is None and found.link < len(self._section_rows):
+            strings = self.bytes_at(*self._section_rows[found.link][4:6])
         return symbols, (strings or b"") + b"\0"
 
-    def _bytes(self, offset: int, size: int) -> bytes:
-        if offset + size > len(self.data):
+    def bytes_at(self, offset: int, size: int) -> bytes:
+        """Return bytes of the file; raises TargetError where it has not all of them."""
+        found = b""
+        if 0 <= offset <= len(self.data) - size and size >= 0:
+            with suppress(OSError):
+                found = self.data[offset : offset + size]
+        if len(found) != size:
             raise TargetError(f"{self.name} is cut off: {size} bytes at {offset} are not there")
-        return self.data[offset : offset + size]
+        return found
 
     def _table(self, row: struct.Struct, offset: int, row_size: int, rows: int) -> Iterator[tuple[int, ...]]:
         if rows and row_size < row.size:
             raise TargetError(f"{self.name} has headers of {row_size} bytes, not {row.size}")
-        data = self._bytes(offset, row_size * rows)
+        data = self.bytes_at(offset, row_size * rows)
         return (row.unpack_from(data, at * row_size) for at in range(rows))
 
 
@@ -266,11 +304,26 @@ def debug_file(elf: Elf, folder: Path | None = None, root: Path = DEBUG_FOLDER) 
     name = link[: link.index(b"\0")].decode("utf-8", "surrogateescape") if b"\0" in link else ""
     if not name or "/" in name:
         return None
+    wanted = struct.unpack_from("<I", link, len(link) - 4)[0]
     for candidate in (folder / name, folder / ".debug" / name, root / str(folder.absolute()).lstrip("/") / name):
         with suppress(OSError):
-            if zlib.crc32(candidate.read_bytes()) == struct.unpack_from("<I", link, len(link) - 4)[0]:
+            if _checksum(candidate) == wanted:
                 return candidate
     return None
+
+
+def _checksum(path: Path) -> int | None:
+    """Return the CRC of a regular file, None if it is too long; a pipe or device, which might not end, is refused."""
+    data = open_regular(path)
+    try:
+        if len(data) > DEBUG_LINK_LIMIT:
+            return None
+        found = 0
+        for at in range(0, len(data), 1 << 20):
+            found = zlib.crc32(data[at : at + (1 << 20)], found)
+        return found
+    finally:
+        data.close()
 
 
 def _notes(data: bytes) -> Iterator[tuple[int, bytes, bytes]]:
@@ -280,22 +333,3 @@ def _notes(data: bytes) -> Iterator[tuple[int, bytes, bytes]]:
         start = at + 12 + (name_size + 3 & ~3)
         yield kind, data[at + 12 : at + 12 + name_size], data[start : start + size]
         at = start + (size + 3 & ~3)
-
-
-def _read_symbols(tables: list[tuple[bytes, bytes]]) -> Symbols:
-    rows, strings, at = [], [], 0
-    for data, names in tables:
-        table = np.frombuffer(data, dtype=_SYMBOL, count=len(data) // _SYMBOL.itemsize)
-        is_function = np.isin(table["info"] & 15, _FUNCTION_TYPES) & (table["section"] != SHN_UNDEF)
-        table = table[is_function & (table["name"] < len(names)) & (table["name"] != 0)].copy()
-        table["name"] += at
-        rows.append(table)
-        strings.append(names)
-        at += len(names)
-    table = np.concatenate(rows)
-    table = table[np.lexsort((table["name"], _RANK[table["info"] >> 4], table["value"]))]
-    is_first = np.ones(len(table), dtype=bool)  # one name an address is enough to name a frame, the others are kept
-    is_first[1:] = table["value"][1:] != table["value"][:-1]
-    order = np.lexsort((is_first, table["value"]))  # the one that names frames comes last: look-up is "right"
-    table = table[order]
-    return Symbols(table["value"].copy(), table["size"].copy(), table["name"].copy(), b"".join(strings))

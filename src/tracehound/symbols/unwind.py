@@ -19,19 +19,24 @@ import numpy.typing as npt
 from tracehound.native import ffi, lib
 from tracehound.symbols import ehframe
 from tracehound.symbols.ehframe import Rows
-from tracehound.symbols.elf import Elf
+from tracehound.symbols.elf import PAGE, PT_LOAD, Elf
 
 MAX_DEPTH: Final = 256
 SAMPLE_NO_REGISTERS: Final = 1
 SAMPLE_PATCHED: Final = 2
 FRAME_RETURN: Final = 1  # the address is a return address, one past what it names
 FRAME_GUESSED: Final = 2  # found by frame pointer alone
+FRAME_CHAIN: Final = 4  # from the kernel's call chain
+PF_X: Final = 1
+TABLE_UNKNOWN: Final = -1  # of a range: frame pointers only
+TABLE_WANTED: Final = -2  # a walk that comes there ends with NEEDS_TABLE
 
 RANGE: Final = np.dtype([("start", "<u8"), ("end", "<u8"), ("bias", "<u8"), ("table", "<i8")])
 SAMPLE: Final = np.dtype(
     [("ip", "<u8"), ("sp", "<u8"), ("bp", "<u8"), ("stack_at", "<u8")]
     + [(name, "<u4") for name in ("stack_size", "first_range", "ranges", "flags")]
 )
+CHAIN: Final = np.dtype([("at", "<u8"), ("count", "<u8")])
 _MASK: Final = (1 << 64) - 1
 _WORD: Final = struct.Struct("<Q")
 _GAP: Final = (ehframe.GAP, 0, 0)
@@ -48,6 +53,7 @@ class Status(IntEnum):
     FP_USED = 5  # complete, with frames found by frame pointer alone
     PATCHED = 6  # complete, with return addresses that a uretprobe had replaced put back
     NO_USER_REGS = 7
+    NEEDS_TABLE = 8  # no end: the last frame is where the table is not there yet
 
 
 class Table:
@@ -92,6 +98,10 @@ class Stacks:
     depths: npt.NDArray[np.uint32]
     statuses: npt.NDArray[np.uint8]
 
+    def first(self, count: int) -> "Stacks":
+        """Return the first ones, in the same memory."""
+        return Stacks(self.addresses[:count], self.kinds[:count], self.depths[:count], self.statuses[:count])
+
     @classmethod
     def empty(cls, count: int, max_depth: int) -> "Stacks":
         """Return room for `count` stacks."""
@@ -107,12 +117,20 @@ def make_ranges(mappings: Iterable[Mapping]) -> npt.NDArray[np.void]:
     """Return the mappings of one process as RANGE[n], sorted by start; those that no segment loads get no table."""
     found = []
     for start, end, offset, table, elf in sorted(mappings, key=lambda one: one.start):
-        address = elf.address_of(offset) if elf and table >= 0 else None
+        address = _code_address(elf, offset) if elf and table >= 0 else None
         if elf is None or address is None:
             found.append((start, end, 0, -1))
         else:
             found.append((start, end, start - (address - elf.base) & _MASK, table))
     return np.array(found, dtype=RANGE)
+
+
+def _code_address(elf: Elf, offset: int) -> int | None:
+    """Return the address as linked of the code at the file's `offset`, where a mapping begins: at a page."""
+    for one in elf.segments:
+        if one.kind == PT_LOAD and one.flags & PF_X and one.offset & ~(PAGE - 1) <= offset < one.offset + one.file_size:
+            return one.address + offset - one.offset
+    return None
 
 
 def repair_stack(stack: bytearray, sp: int, pairs: Iterable[tuple[int, int]]) -> int:
@@ -135,14 +153,21 @@ def unwind(
     samples: npt.NDArray[np.void],
     stacks: bytes | npt.NDArray[np.uint8],
     max_depth: int = MAX_DEPTH,
+    room: Stacks | None = None,
 ) -> Stacks:
     """Walk a batch of stacks in C, without the GIL.
 
     `ranges`: RANGE[m], those of each process side by side and sorted (`first_range`, `ranges` of a sample); `samples`:
     SAMPLE[n]; `stacks`: uint8[bytes], all copies. Nothing is kept. ValueError where one points out of another.
+
+    `room`: what an earlier walk returned, or Stacks.empty made, for as many samples or more: it is used again, so
+    that no new memory has to be touched; `max_depth` is then its own.
     """
     content, ranges, samples = _checked(tables, ranges, samples, stacks)
-    found = Stacks.empty(len(samples), max_depth)
+    if room is not None and len(room.depths) < len(samples):
+        raise ValueError(f"there is room for {len(room.depths)} stacks, not for {len(samples)}")
+    found = Stacks.empty(len(samples), max_depth) if room is None else room.first(len(samples))
+    max_depth = found.addresses.shape[1]
     native_tables = ffi.new("struct unwind_table[]", max(len(tables), 1))
     for index, table in enumerate(tables):
         native_tables[index].rows = _pointer("struct unwind_row *", table.rows)
@@ -190,6 +215,31 @@ def unwind_slowly(
     return found
 
 
+def splice(found: Stacks, chains: npt.NDArray[np.void], content: npt.NDArray[np.uint8]) -> None:
+    """Let truncated stacks go on with the frames of the kernel's call chain that follow the last common one, in place.
+
+    `chains`: CHAIN[n], where in `content` (uint8[bytes]) the user side of each stack's chain is; count 0 without one.
+    The new frames are FRAME_CHAIN. ValueError where one points out of `content`.
+    """
+    chains, content = np.ascontiguousarray(chains, dtype=CHAIN), np.ascontiguousarray(content)
+    words = np.uint64(len(content) // 8)
+    if len(chains) != len(found.depths):
+        raise ValueError(f"there are {len(found.depths)} stacks and {len(chains)} chains")
+    room = np.uint64(len(content)) - np.minimum(chains["at"], np.uint64(len(content)))
+    if ((chains["count"] > words) | (chains["count"] * np.uint64(8) > room)).any():
+        raise ValueError(f"a chain lies beyond the {len(content)} bytes there are")
+    lib.unwind_splice(
+        _pointer("uint8_t *", content),
+        _pointer("struct unwind_chain *", chains),
+        len(chains),
+        found.addresses.shape[1],
+        _pointer("uint64_t *", found.addresses),
+        _pointer("uint8_t *", found.kinds),
+        _pointer("uint32_t *", found.depths),
+        _pointer("uint8_t *", found.statuses),
+    )
+
+
 class _Ended(Exception):  # noqa: N818 - no error
     """A walk has ended; its argument is the status."""
 
@@ -223,6 +273,8 @@ class _Walk:
         if index < 0 or named >= self.ranges[index][1]:
             raise _Ended(Status.NO_MAPPING)
         _, _, bias, table = self.ranges[index]
+        if table == TABLE_WANTED:
+            raise _Ended(Status.NEEDS_TABLE)
         return _GAP if table < 0 else self.tables[table].at(named - bias & _MASK)
 
     def _step(self, rule: int, offset: int, rbp: int) -> None:

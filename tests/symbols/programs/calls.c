@@ -16,12 +16,24 @@
 
 static volatile int sink;
 
+/* With BARE no function of libc is on the stack: musl's have no unwind tables. */
+static inline void wait_here(void)
+{
+#ifdef BARE
+	long result;
+
+	__asm__ volatile("syscall" : "=a"(result) : "a"(SYS_pause) : "rcx", "r11", "memory");
+#else
+	pause();
+#endif
+}
+
 NOINLINE void stop(void)
 {
 	printf("%ld\n", (long)syscall(SYS_gettid));
 	fflush(stdout);
 	for (;;)
-		pause();
+		wait_here();
 }
 
 NOINLINE int recurse(int depth)
