@@ -7,10 +7,10 @@
  */
 #define CALL_MAY_SLEEP
 #include "call_operations.h"
+#include "call_output.h"
 #include "call_signal.h"
 #include "call_turn.h"
 #include "compat.h"
-#include "data_ring.h"
 #include "filter.h"
 
 struct call_key {
@@ -72,23 +72,6 @@ static __always_inline __u64 begin_call(struct call_scratch *scratch, __u64 id, 
 	__builtin_memcpy(call.key, scratch->key, sizeof(call.key));
 	bpf_map_update_elem(&calls_under_way, &key, &call, BPF_ANY);
 	return replaced;
-}
-
-/* Output a record whose data are those of the scratch; return whether there was room. */
-static __always_inline bool output_call(struct call_scratch *scratch, struct record_header *header,
-					__u32 fixed)
-{
-	__u32 size = scratch->at;
-
-	if (size > CALL_DATA_MAX + CALL_PIECE_MAX)
-		size = CALL_DATA_MAX + CALL_PIECE_MAX;
-	size += fixed;
-	header->size = size;
-	header->ring_seq = take_ring_sequence(RING_DATA);
-	if (!bpf_ringbuf_output(&data, header, size, wake_flags(&data, header->ring_seq, size)))
-		return true;
-	count_loss(LOSS_RING_FULL, 1);
-	return false;
 }
 
 static __always_inline void emit_entry(struct call_scratch *scratch, const struct task_struct *task,

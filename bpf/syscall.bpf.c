@@ -8,9 +8,10 @@
  * are others, an exec changes the thread id, and a child returns from a clone that it did not
  * begin.
  */
+#include "call_id.h"
 #include "call_operations.h"
+#include "call_output.h"
 #include "compat.h"
-#include "data_ring.h"
 #include "descriptor_name.h"
 #include "filter.h"
 
@@ -89,45 +90,12 @@ struct {
 	__type(value, struct syscall_under_way);
 } syscalls_under_way SEC(".maps");
 
-/* The number of this CPU's next call; that of functions, too. */
-struct {
-	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
-	__uint(max_entries, 1);
-	__type(key, __u32);
-	__type(value, __u64);
-} call_sequence SEC(".maps");
-
-static __always_inline __u64 take_call(void)
-{
-	__u32 key = 0, cpu = bpf_get_smp_processor_id();
-	__u64 *next = bpf_map_lookup_elem(&call_sequence, &key);
-
-	return next ? (take_next(next) + 1) << 16 | cpu : 0;
-}
-
 static __always_inline void note(__u32 what)
 {
 	__u64 *value = bpf_map_lookup_elem(&syscall_notes, &what);
 
 	if (value)
 		add_one(value);
-}
-
-/* Output a record whose data are those of the scratch; return whether there was room. */
-static __always_inline bool output_call(struct call_scratch *scratch, struct record_header *header,
-					__u32 fixed)
-{
-	__u32 size = scratch->at;
-
-	if (size > CALL_DATA_MAX + CALL_PIECE_MAX)
-		size = CALL_DATA_MAX + CALL_PIECE_MAX;
-	size += fixed;
-	header->size = size;
-	header->ring_seq = take_ring_sequence(RING_DATA);
-	if (!bpf_ringbuf_output(&data, header, size, wake_flags(&data, header->ring_seq, size)))
-		return true;
-	count_loss(LOSS_RING_FULL, 1);
-	return false;
 }
 
 static __always_inline void set_values(struct call_scratch *scratch,

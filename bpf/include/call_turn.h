@@ -7,7 +7,7 @@
 #ifndef TRACEHOUND_CALL_TURN_H
 #define TRACEHOUND_CALL_TURN_H
 
-#include "ring.h"
+#include "call_id.h"
 
 const volatile __u32 config_call_stacks = 0; /* hits have stacks */
 
@@ -30,22 +30,6 @@ struct {
 	__type(key, __u32);
 	__type(value, struct call_turn);
 } call_turns SEC(".maps");
-
-/* The number of this CPU's next call. */
-struct {
-	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
-	__uint(max_entries, 1);
-	__type(key, __u32);
-	__type(value, __u64);
-} call_sequence SEC(".maps");
-
-static __always_inline __u64 take_call(void)
-{
-	__u32 key = 0, cpu = bpf_get_smp_processor_id();
-	__u64 *next = bpf_map_lookup_elem(&call_sequence, &key);
-
-	return next ? (take_next(next) + 1) << 16 | cpu : 0;
-}
 
 /* Of a hit whose entry is written: its stack is wanted. */
 static __always_inline void leave_turn(__u32 tid, __u64 call, __u64 time_ns, __u64 sp, __u32 point)
